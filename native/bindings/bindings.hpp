@@ -1,0 +1,10 @@
+#pragma once
+#include "core/arrays.hpp"
+#include "core/dispatch.hpp"
+
+namespace mn {
+
+// One function a topic, each in the file of its name.
+void bind_elementwise(nb::module_& m);
+
+}  // namespace mn

@@ -1,0 +1,1 @@
+"""MindNano: long inputs on small machines."""

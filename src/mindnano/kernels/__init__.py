@@ -1,0 +1,1 @@
+"""The compiled kernels and their NumPy twins. Imports nothing else of the package."""
