@@ -47,8 +47,11 @@ class Layer:
         else:
             assert device is not None
             self.mla = MLA(config.mla, weights, f"{name}.mla", device)
-        dense = config.moe is None or index < config.first_k_dense
-        self.mlp: MLP | MoE = MLP(weights, f"{name}.mlp") if dense else MoE(config.moe, weights, f"{name}.moe")
+        self.mlp: MLP | MoE
+        if config.moe is None or config.is_dense(index):
+            self.mlp = MLP(weights, f"{name}.mlp")
+        else:
+            self.mlp = MoE(config.moe, weights, f"{name}.moe")
 
 
 class Decoder:

@@ -20,8 +20,6 @@ from mindnano.model.linear import F32, Activations, HeadLinear, Linear
 from mindnano.model.stages import StageClock
 from mindnano.model.workspace import Workspace
 
-LATENT_NORM_EPS = 1e-6  # of the q_a and kv_a norms, whatever the model's own eps
-
 
 class MLA:
     """One MLA layer's attention: x -> W_o [ softmax(q k^T / sqrt(Dk)) v * sigmoid(W_gate x) ]."""
@@ -54,7 +52,7 @@ class MLA:
         if self.w_qb is not None and self.q_norm is not None:
             q_a = ws("mla.q_a", (rows, self.w_qb.cols))
             q_a[:] = y[:, : self.latent_at]
-            kernels.rms_norm(q_a, self.q_norm, q_a, LATENT_NORM_EPS)
+            kernels.rms_norm(q_a, self.q_norm, q_a, c.norm_eps)
             self.w_qb(Activations(q_a, ws, "mla.q_a"), flat)  # type: ignore[arg-type]
         else:
             flat[:] = y[:, : self.latent_at]
@@ -70,13 +68,13 @@ class MLA:
         c = self.config
         if not isinstance(kv, ExpandedCache):
             kernels.latent_write(
-                y, self.latent_at, row, count, self.kv_norm, LATENT_NORM_EPS, self.theta, positions, kv.view, start
+                y, self.latent_at, row, count, self.kv_norm, c.norm_eps, self.theta, positions, kv.view, start
             )
             return
         latent = ws("mla.latent", (count, c.kv_lora_rank))
         rope_at = self.latent_at + c.kv_lora_rank
         latent[:] = y[row : row + count, self.latent_at : rope_at]
-        kernels.rms_norm(latent, self.kv_norm, latent, LATENT_NORM_EPS)
+        kernels.rms_norm(latent, self.kv_norm, latent, c.norm_eps)
         key = ws("mla.rope_key", (count, 1, c.qk_rope_head_dim))
         key[:, 0] = y[row : row + count, rope_at:]
         if self.theta:
