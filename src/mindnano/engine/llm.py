@@ -13,6 +13,7 @@ import numpy as np
 
 from mindnano import kernels
 from mindnano.cache.kv import check_kind
+from mindnano.cache.prefix import PrefixCache
 from mindnano.cache.slots import SlotPool, kv_bytes, state_bytes
 from mindnano.checkpoint import open_model
 from mindnano.engine.completion import Completion, Delta, Usage
@@ -31,6 +32,7 @@ from mindnano.tokenizer import ChatTemplate, Tokenizer
 
 DEFAULT_BLOCK = 4096  # tokens that go through a layer before the next one starts
 DEFAULT_RESERVE = 512 << 20
+DEFAULT_CACHE = 256 << 20
 
 
 class Stream:
@@ -73,7 +75,7 @@ class LLM:
     (prompt and answer), or "auto" for the largest that leaves `memory_reserve` bytes. kv: "bf16", "int8",
     "fp16", or "fp32" as the yardstick; kv_layout: "latent" or "expanded". threads: None for one a core.
     recipe: how to quantize a checkpoint folder on opening ("native": weights as stored). prefill_block: tokens
-    that go through a layer together. slots: sequences at once.
+    that go through a layer together. slots: sequences at once. cache_budget: bytes for prefix checkpoints, 0 for none.
 
     Raises MindNanoError where a file, an option or the memory doesn't allow it.
     """
@@ -90,6 +92,7 @@ class LLM:
         device: str = "auto",
         prefill_block: int = DEFAULT_BLOCK,
         slots: int = 1,
+        cache_budget: int = DEFAULT_CACHE,
     ) -> None:
         check_kind(kv_layout, kv)
         _check_device(device)
@@ -113,7 +116,8 @@ class LLM:
         self.chat_template = ChatTemplate(self._files.chat_template)
         self._model = Decoder(self.config, self._files.weights, kv)
         self._pool = SlotPool(self.config, kv_layout, kv, self.context, slots)
-        self._scheduler = Scheduler(self._model, self._pool, prefill_block)
+        self._prefixes = PrefixCache(self._pool, cache_budget)
+        self._scheduler = Scheduler(self._model, self._pool, prefill_block, self._prefixes)
         self._lock = threading.RLock()
 
     def __enter__(self) -> LLM:
@@ -269,8 +273,8 @@ class LLM:
             decode_tok_s=decode,
             prompt_tokens=len(sequence.prompt),
             completion_tokens=count,
-            cached_tokens=0,
-            cached_reason="prefix reuse is off",
+            cached_tokens=sequence.cached,
+            cached_reason=sequence.cached_reason,
             kv_layout=self.kv_layout,
             kv_format=self.kv,
             peak_rss_mib=peak_rss_mib(),

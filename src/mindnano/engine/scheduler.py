@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from mindnano.cache.slots import SlotPool
+from mindnano.cache.prefix import PrefixCache, StateCopy
+from mindnano.cache.slots import Slot, SlotPool
 from mindnano.engine.sequence import Phase, Sequence
 from mindnano.model.decoder import Decoder
 from mindnano.model.linear import F32
@@ -15,8 +16,8 @@ from mindnano.model.stages import StageClock
 class Scheduler:
     """Continuous batching over the pool's slots. Not thread-safe: one thread calls `step`."""
 
-    def __init__(self, model: Decoder, pool: SlotPool, block: int) -> None:
-        self.model, self.pool, self.block = model, pool, block
+    def __init__(self, model: Decoder, pool: SlotPool, block: int, prefixes: PrefixCache) -> None:
+        self.model, self.pool, self.block, self.prefixes = model, pool, block, prefixes
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
 
@@ -49,21 +50,48 @@ class Scheduler:
         self._retire()
 
     def _start(self, sequence: Sequence) -> None:
-        sequence.slot = self.pool.take()
+        slot = sequence.slot = self.pool.take()
         sequence.phase = Phase.PREFILL
-        sequence.pieces = self._prefill(sequence)
+        hit = self.prefixes.find(sequence.prompt)
+        self.prefixes.restore(hit, slot)
+        sequence.cached, sequence.cached_reason = hit.reused, hit.reason
+        sequence.node = hit.node
+        self.prefixes.pin(hit.node)
+        sequence.pieces = self._prefill(sequence, slot)
         self.running.append(sequence)
 
-    def _prefill(self, sequence: Sequence) -> Iterator[F32 | None]:
-        assert sequence.slot is not None
+    def _prefill(self, sequence: Sequence, slot: Slot) -> Iterator[F32 | None]:
+        """The rest of the prompt block by block, leaving checkpoints at block ends and message ends."""
         prompt = sequence.prompt
-        for begin in range(0, len(prompt), self.block):
-            tokens = prompt[begin : begin + self.block]
-            rows = "last" if begin + len(tokens) == len(prompt) else "none"
-            for logits in self.model.prefill(tokens, sequence.slot, self.pool, sequence.clock, rows):
+        while slot.length < len(prompt):
+            begin, end = slot.length, min(slot.length + self.block, len(prompt))
+            marks = {at: StateCopy() for at in self._marks(sequence, begin, end)}
+            rows = "last" if end == len(prompt) else "none"
+            for logits in self.model.prefill(prompt[begin:end], slot, self.pool, sequence.clock, rows, marks):
                 if logits is not None:
-                    sequence.prefilled += len(tokens)
+                    for at, states in marks.items():
+                        self._checkpoint(sequence, slot, at, states)
                 yield logits if logits is not None and len(logits) else None
+
+    def _marks(self, sequence: Sequence, begin: int, end: int) -> list[int]:
+        """Where to copy states in the block [begin, end): its last message end, and its end.
+
+        A later prompt that goes on from this one has the message ends in common, one that repeats this
+        one has all but its last token in common.
+        """
+        if not self.prefixes.budget:
+            return []
+        prompt = sequence.prompt
+        last = end - 1 if end == len(prompt) else end
+        ends = [at for at in range(begin + 1, last + 1) if prompt[at - 1] in sequence.eos_token_ids]
+        return sorted({at for at in (*ends[:1], *ends[-1:], last) if at > begin})
+
+    def _checkpoint(self, sequence: Sequence, slot: Slot, at: int, states: StateCopy) -> None:
+        assert sequence.node is not None
+        node = self.prefixes.keep(sequence.node, sequence.prompt, at, slot, states)
+        self.prefixes.pin(node)
+        self.prefixes.unpin(sequence.node)
+        sequence.node = node
 
     def _prefill_piece(self, sequence: Sequence) -> None:
         assert sequence.pieces is not None
@@ -104,6 +132,9 @@ class Scheduler:
             if sequence.pieces is not None:
                 sequence.pieces.close()  # type: ignore[attr-defined]
                 sequence.pieces = None
+            if sequence.node is not None:
+                self.prefixes.unpin(sequence.node)
+                sequence.node = None
             if sequence.slot is not None:
                 self.pool.give_back(sequence.slot)
                 sequence.slot = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from time import perf_counter
 
+from mindnano.cache.prefix import Node
 from mindnano.cache.slots import Slot
 from mindnano.engine.params import SamplingParams
 from mindnano.engine.sampling import Sampled, Sampler
@@ -34,7 +35,9 @@ class Sequence:
     phase: Phase = Phase.WAITING
     slot: Slot | None = None
     pieces: Iterator[F32 | None] | None = None  # what is left of the prefill
-    prefilled: int = 0
+    node: Node | None = None  # the checkpoint that the slot's prefix ends at
+    cached: int = 0  # tokens of the prompt that came from checkpoints
+    cached_reason: str = ""
     output: list[Sampled] = field(default_factory=list)
     finish_reason: str | None = None
     error: BaseException | None = None  # why it ended early, if not by the model or the caller

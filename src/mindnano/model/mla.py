@@ -47,13 +47,13 @@ class MLA:
     ) -> F32:
         """Write the rotated queries of x [T, hidden] to q [T, H, Dk]; return [T, .. | latent | rope key]."""
         c, rows = self.config, x.x.shape[0]
-        y = self.w_in(x, ws("mla.in", (rows, self.w_in.rows)))  # type: ignore[arg-type]
+        y = self.w_in(x, ws("mla.in", (rows, self.w_in.rows)))
         flat = q.reshape(rows, -1)
         if self.w_qb is not None and self.q_norm is not None:
             q_a = ws("mla.q_a", (rows, self.w_qb.cols))
             q_a[:] = y[:, : self.latent_at]
             kernels.rms_norm(q_a, self.q_norm, q_a, c.norm_eps)
-            self.w_qb(Activations(q_a, ws, "mla.q_a"), flat)  # type: ignore[arg-type]
+            self.w_qb(Activations(q_a, ws, "mla.q_a"), flat)
         else:
             flat[:] = y[:, : self.latent_at]
         if self.theta:
@@ -80,19 +80,19 @@ class MLA:
         if self.theta:
             kernels.rope_inplace(key, positions[row : row + count], c.qk_rope_head_dim, self.theta)
         expanded = ws("mla.expanded", (count, self.kv_b.rows))
-        Linear([self.kv_b])(Activations(latent, ws, "mla.latent"), expanded)  # type: ignore[arg-type]
+        Linear([self.kv_b])(Activations(latent, ws, "mla.latent"), expanded)
         kernels.expanded_write(expanded, key.reshape(count, -1), kv.view, start)
 
     def output(self, x: Activations, o: F32, out: F32, ws: Workspace, clock: StageClock) -> None:
         """Gate the heads' outputs o [T, H, Dv] by x and add W_o of them to out [T, hidden]."""
         rows = o.shape[0]
         if self.w_gate is not None:
-            gate = self.w_gate(x, ws("mla.gate", (rows, self.config.num_heads)))  # type: ignore[arg-type]
+            gate = self.w_gate(x, ws("mla.gate", (rows, self.config.num_heads)))
             kernels.head_gate(o, gate)
         self.w_o(Activations(o.reshape(rows, -1), ws, "mla.o"), out, accumulate=True)
         clock.lap("projections")
 
-    def few(
+    def decode(
         self,
         x: Activations,
         positions: NDArray[np.int64],
@@ -101,13 +101,10 @@ class MLA:
         ws: Workspace,
         clock: StageClock,
     ) -> None:
-        """A few rows, row t at positions[t] of caches[t]: decode, and prompts too short to expand the history for.
-
-        Rows of one cache stand at consecutive positions, in order. Adds to out [T, hidden].
-        """
+        """Decode: row t is the token at positions[t] of the sequence that caches[t] belongs to. Adds to out [T, hidden]."""
         c, rows = self.config, x.x.shape[0]
         q = ws("mla.q", (rows, c.num_heads, self.head_dim))
-        y = self.project(x, positions, q, ws, clock)  # type: ignore[arg-type]
+        y = self.project(x, positions, q, ws, clock)
         for t in range(rows):
             self.store(y, positions, t, 1, caches[t], int(positions[t]), ws)
         lengths = positions + 1
@@ -121,27 +118,14 @@ class MLA:
             rope = ws("mla.q_rope", (rows, c.num_heads, c.qk_rope_head_dim))
             rope[:] = q[..., c.qk_nope_head_dim :]
             absorbed = ws("mla.q_latent", (rows, c.num_heads, c.kv_lora_rank))
-            self.k_absorb(nope, absorbed, ws, "mla.q_nope")  # type: ignore[arg-type]
+            self.k_absorb(nope, absorbed, ws, "mla.q_nope")
             u = ws("mla.u", (rows, c.num_heads, c.kv_lora_rank))
             seconds = kernels.mla_decode_latent(absorbed, rope, views, lengths, self.scale, u)
-            self.v_absorb(u, o, ws, "mla.u")  # type: ignore[arg-type]
+            self.v_absorb(u, o, ws, "mla.u")
         clock.attention("cpu", *seconds)
         clock.lap("mla")
-        self.output(x, o, out, ws, clock)  # type: ignore[arg-type]
+        self.output(x, o, out, ws, clock)
 
     def attend(self, q: F32, kv: KVCache, start: int, o: F32, clock: StageClock) -> Iterator[None]:
         """A block's queries q [T, H, Dk] over cache rows [0, start + T) -> o [T, H, Dv]; yields in between."""
         return self.device.attend(q, kv, self.kv_b, start, self.scale, o, clock)
-
-    def expands(self, rows: int, length: int) -> bool:
-        """Whether a block of `rows` ending at `length` costs less with the history expanded than absorbed.
-
-        Multiply-adds a head: expanding the history R (Dn + Dv) a token; then Dk + Dv a (query, key) pair
-        instead of 2 R + Dr.
-        """
-        c = self.config
-        expanded = length * c.kv_lora_rank * (c.qk_nope_head_dim + c.v_head_dim) + rows * length * (
-            self.head_dim + c.v_head_dim
-        )
-        absorbed = rows * length * (2 * c.kv_lora_rank + c.qk_rope_head_dim)
-        return expanded < absorbed

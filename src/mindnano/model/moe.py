@@ -66,10 +66,3 @@ class MoE:
         if self.shared is not None:
             self.shared(x, out)
 
-
-FeedForward = MLP | MoE
-
-
-def feed_forward_scratch(ws: Workspace, rows: int, width: int) -> F32:
-    """The normed rows' buffer that a feed-forward block reads."""
-    return ws("ffn.normed", (rows, width))  # type: ignore[return-value]

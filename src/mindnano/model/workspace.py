@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-Array = NDArray[np.generic]
+Array = Any  # the dtype is the caller's choice
 _MAX_VIEWS = 4096
 
 
