@@ -48,6 +48,7 @@ class Node:
     rows: dict[int, dict[str, Array]]
     states: StateCopy | None  # None only at the root
     nbytes: int
+    logits: Array | None = None  # after the last token, where a prompt ended here
     children: list[Node] = field(default_factory=list)
     priority: float = 0.0
 
@@ -88,7 +89,7 @@ class PrefixCache:
         self._pinned: dict[Node, int] = {}
 
     def find(self, prompt: Sequence[int]) -> Hit:
-        """The deepest checkpoint whose tokens begin `prompt`; at least the prompt's last token is left to compute."""
+        """The deepest checkpoint whose tokens begin `prompt`: one short of it, or all of it with its logits."""
         tokens = np.asarray(prompt, np.int64)
         node, common = self.root, 0
         while True:
@@ -98,7 +99,7 @@ class PrefixCache:
                 differs = np.flatnonzero(ahead != child.tokens[: len(ahead)])
                 same = int(differs[0]) if len(differs) else len(ahead)
                 common = max(common, child.begin + same)
-                if same == len(child.tokens) and child.end < len(tokens):
+                if same == len(child.tokens) and (child.end < len(tokens) or child.logits is not None):
                     best = child
             if best is None:
                 return Hit(node, common)
@@ -119,24 +120,30 @@ class PrefixCache:
                     _rows(slot.kv[layer], arrays[name], node.begin, node.end)[...] = rows
             node = node.parent
 
-    def keep(self, parent: Node, prompt: Sequence[int], end: int, slot: Slot, states: StateCopy) -> Node:
+    def keep(
+        self, parent: Node, prompt: Sequence[int], end: int, slot: Slot, states: StateCopy, logits: Array | None
+    ) -> Node:
         """Checkpoint tokens [parent.end, end) of `prompt` below `parent`; returns the node to go on from.
 
-        Where the budget doesn't allow it nothing is copied and `parent` is returned.
+        `logits` [vocabulary] are those after token end - 1, where they are known (the prompt ends there). Where the budget doesn't allow it nothing is copied and `parent` is returned.
         """
         tokens = np.asarray(prompt[parent.end : end], np.int64)
         for child in parent.children:
             if np.array_equal(child.tokens, tokens):
                 self._touch(child)
+                if child.logits is None and logits is not None and self._make_room(logits.nbytes, child):
+                    child.logits = logits.copy()
+                    child.nbytes += logits.nbytes
+                    self.nbytes += logits.nbytes
                 return child
-        nbytes = self.cost(len(tokens))
+        nbytes = self.cost(len(tokens)) + (logits.nbytes if logits is not None else 0)
         if len(tokens) == 0 or not self._make_room(nbytes, parent):
             return parent
         rows = {
             layer: {name: _rows(kv, array, parent.end, end).copy() for name, array in kv.arrays().items()}
             for layer, kv in slot.kv.items()
         }
-        node = Node(parent, tokens, parent.end, rows, states, nbytes)
+        node = Node(parent, tokens, parent.end, rows, states, nbytes, None if logits is None else logits.copy())
         parent.children.append(node)
         self.nbytes += nbytes
         self._touch(node)
@@ -176,7 +183,7 @@ class PrefixCache:
             assert node.parent is not None
             assert node in node.parent.children
             assert node.begin == node.parent.end
-            assert node.nbytes == self.cost(len(node.tokens))
+            assert node.nbytes == self.cost(len(node.tokens)) + (0 if node.logits is None else node.logits.nbytes)
 
     def _touch(self, node: Node) -> None:
         node.priority = self._inflation + len(node.tokens) / node.nbytes

@@ -61,8 +61,10 @@ class Scheduler:
         self.running.append(sequence)
 
     def _prefill(self, sequence: Sequence, slot: Slot) -> Iterator[F32 | None]:
-        """The rest of the prompt block by block, leaving checkpoints at block ends and message ends."""
+        """The rest of the prompt block by block, leaving checkpoints on the way; at last the logits [1, vocabulary]."""
         prompt = sequence.prompt
+        if slot.length == len(prompt) and sequence.node is not None and sequence.node.logits is not None:
+            yield sequence.node.logits[None]
         while slot.length < len(prompt):
             begin, end = slot.length, min(slot.length + self.block, len(prompt))
             marks = {at: StateCopy() for at in self._marks(sequence, begin, end)}
@@ -70,25 +72,25 @@ class Scheduler:
             for logits in self.model.prefill(prompt[begin:end], slot, self.pool, sequence.clock, rows, marks):
                 if logits is not None:
                     for at, states in marks.items():
-                        self._checkpoint(sequence, slot, at, states)
+                        self._checkpoint(sequence, slot, at, states, logits[0] if at == len(prompt) else None)
                 yield logits if logits is not None and len(logits) else None
 
     def _marks(self, sequence: Sequence, begin: int, end: int) -> list[int]:
-        """Where to copy states in the block [begin, end): its last message end, and its end.
+        """Where to copy states in the block [begin, end): after its first and last message, and at its end.
 
-        A later prompt that goes on from this one has the message ends in common, one that repeats this
-        one has all but its last token in common.
+        A later prompt has the system message in common with this one, or all messages, or everything.
         """
         if not self.prefixes.budget:
             return []
         prompt = sequence.prompt
-        last = end - 1 if end == len(prompt) else end
-        ends = [at for at in range(begin + 1, last + 1) if prompt[at - 1] in sequence.eos_token_ids]
-        return sorted({at for at in (*ends[:1], *ends[-1:], last) if at > begin})
+        messages = [at for at in range(begin + 1, end) if prompt[at - 1] in sequence.eos_token_ids]
+        return sorted({*messages[:1], *messages[-1:], end})
 
-    def _checkpoint(self, sequence: Sequence, slot: Slot, at: int, states: StateCopy) -> None:
+    def _checkpoint(
+        self, sequence: Sequence, slot: Slot, at: int, states: StateCopy, logits: F32 | None
+    ) -> None:
         assert sequence.node is not None
-        node = self.prefixes.keep(sequence.node, sequence.prompt, at, slot, states)
+        node = self.prefixes.keep(sequence.node, sequence.prompt, at, slot, states, logits)
         self.prefixes.pin(node)
         self.prefixes.unpin(sequence.node)
         sequence.node = node
