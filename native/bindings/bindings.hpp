@@ -6,5 +6,6 @@ namespace mn {
 
 // One function a topic, each in the file of its name.
 void bind_elementwise(nb::module_& m);
+void bind_kda(nb::module_& m);
 
 }  // namespace mn

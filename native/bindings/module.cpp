@@ -21,4 +21,5 @@ NB_MODULE(_native, m) {
   });
   m.def("scratch_bytes", &scratch_bytes, "Bytes of scratch that the pool's threads hold.");
   bind_elementwise(m);
+  bind_kda(m);
 }

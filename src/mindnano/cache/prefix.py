@@ -117,7 +117,7 @@ class PrefixCache:
             for layer, named in node.rows.items():
                 arrays = slot.kv[layer].arrays()
                 for name, rows in named.items():
-                    _rows(slot.kv[layer], arrays[name], node.begin, node.end)[...] = rows
+                    rows_of(slot.kv[layer], arrays[name], node.begin, node.end)[...] = rows
             node = node.parent
 
     def keep(
@@ -140,7 +140,7 @@ class PrefixCache:
         if len(tokens) == 0 or not self._make_room(nbytes, parent):
             return parent
         rows = {
-            layer: {name: _rows(kv, array, parent.end, end).copy() for name, array in kv.arrays().items()}
+            layer: {name: rows_of(kv, array, parent.end, end).copy() for name, array in kv.arrays().items()}
             for layer, kv in slot.kv.items()
         }
         node = Node(parent, tokens, parent.end, rows, states, nbytes, None if logits is None else logits.copy())
@@ -148,6 +148,31 @@ class PrefixCache:
         self.nbytes += nbytes
         self._touch(node)
         return node
+
+    def chain(self, node: Node) -> list[Node]:
+        """The checkpoints from the root's child down to `node`."""
+        nodes: list[Node] = []
+        while node.parent is not None:
+            nodes.append(node)
+            node = node.parent
+        return nodes[::-1]
+
+    def adopt(self, nodes: Sequence[Node]) -> int:
+        """Take a chain of checkpoints that came from elsewhere; returns the tokens that are now kept."""
+        parent = self.root
+        for node in nodes:
+            same = next((c for c in parent.children if np.array_equal(c.tokens, node.tokens)), None)
+            if same is None:
+                nbytes = self.cost(len(node.tokens)) + (0 if node.logits is None else node.logits.nbytes)
+                if not self._make_room(nbytes, parent):
+                    break
+                node.parent, node.nbytes, node.children = parent, nbytes, []
+                parent.children.append(node)
+                self.nbytes += nbytes
+                same = node
+            self._touch(same)
+            parent = same
+        return parent.end
 
     def cost(self, tokens: int) -> int:
         """Bytes of a checkpoint of `tokens` tokens."""
@@ -210,6 +235,6 @@ class PrefixCache:
         return True
 
 
-def _rows(kv: KVCache, array: Array, begin: int, end: int) -> Array:
+def rows_of(kv: KVCache, array: Array, begin: int, end: int) -> Array:
     """The rows of tokens [begin, end): the first axis of a latent cache, the second of an expanded one."""
     return array[begin:end] if isinstance(kv, LatentCache) else array[:, begin:end]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence as Seq
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
@@ -12,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from mindnano import kernels
+from mindnano.cache import snapshot
 from mindnano.cache.kv import check_kind
 from mindnano.cache.prefix import PrefixCache
 from mindnano.cache.slots import SlotPool, kv_bytes, state_bytes
+from mindnano.cache.snapshot import SessionInfo
 from mindnano.checkpoint import open_model
 from mindnano.engine.completion import Completion, Delta, Usage
 from mindnano.engine.memory import available_bytes, choose_context, plan_memory
@@ -33,6 +37,15 @@ from mindnano.tokenizer import ChatTemplate, Tokenizer
 DEFAULT_BLOCK = 4096  # tokens that go through a layer before the next one starts
 DEFAULT_RESERVE = 512 << 20
 DEFAULT_CACHE = 256 << 20
+
+
+@dataclass(frozen=True)
+class Session:
+    """A loaded conversation: its messages, and how many tokens of it won't be computed again."""
+
+    name: str
+    messages: list[dict[str, Any]]
+    reusable: int
 
 
 class Stream:
@@ -170,6 +183,41 @@ class LLM:
         text = self.chat_template.render(messages, enable_thinking=thinking)
         return self.tokenizer.encode(text, special=True)
 
+    def save_session(self, folder: str | Path, name: str, messages: Seq[Mapping[str, Any]]) -> SessionInfo:
+        """Keep what was computed of a conversation as one file in `folder`, replacing a session of that name.
+
+        Raises MindNanoError where nothing of it is in the prefix cache any more, or the file can't be written.
+        """
+        with self._lock:
+            hit = self._prefixes.find(self._chat_tokens_any(messages))
+            nodes = self._prefixes.chain(hit.node)
+            if not nodes:
+                raise MindNanoError(
+                    f"session {name!r}: nothing of this conversation is kept; answer once with a cache budget that holds it"
+                )
+            return snapshot.save(Path(folder), name, nodes, [dict(m) for m in messages], self._binding())
+
+    def load_session(self, folder: str | Path, name: str) -> Session:
+        """Bring a saved conversation back; `reusable` tokens of it won't be computed again."""
+        with self._lock:
+            nodes, messages = snapshot.load(self._pool, Path(folder), name, self._binding())
+            return Session(name, messages, self._prefixes.adopt(nodes))
+
+    def _chat_tokens_any(self, messages: Seq[Mapping[str, Any]]) -> list[int]:
+        """The prompt form of a conversation that has most in common with what is kept."""
+        forms = [self.chat_tokens(messages, thinking) for thinking in (False, True)]
+        return max(forms, key=lambda tokens: self._prefixes.find(tokens).reused)
+
+    def _binding(self) -> dict[str, str]:
+        """What a session's rows and states are only valid with."""
+        return {
+            "model": self._files.identity,
+            "tokenizer": _digest(self._files.tokenizer_json or b""),
+            "template": _digest((self._files.chat_template or "").encode()),
+            "kv_layout": self.kv_layout,
+            "kv_format": self.kv,
+        }
+
     def logits(self, token_ids: Seq[int]) -> F32:
         """Logits after each token: float32 [tokens, vocabulary]."""
         tokens = self._checked(list(token_ids))
@@ -283,6 +331,10 @@ class LLM:
             mla_calls=dict(clock.mla_calls),
             fallbacks=clock.fallbacks,
         )
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def _check_device(device: str) -> None:

@@ -26,7 +26,7 @@ from mindnano.model.workspace import Workspace
 
 # Rows that go through a layer's projections at once: enough for the products to run at full speed, few
 # enough for what lies between them to stay in the caches.
-ATTENTION_TILE = 512
+ATTENTION_TILE = 256
 # Rows that go through the experts at once: with 128 experts and 8 chosen, 128 rows an expert.
 EXPERT_TILE = 2048
 
