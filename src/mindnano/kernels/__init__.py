@@ -1,1 +1,41 @@
 """The compiled kernels and their NumPy twins. Imports nothing else of the package."""
+
+from mindnano._native import (
+    Matrix,
+    available_isas,
+    embed,
+    head_gate,
+    isa,
+    kda_output,
+    kda_prepare,
+    kda_recurrence,
+    linear_heads,
+    linear_quantized,
+    quantize_rows,
+    rms_norm,
+    route,
+    scratch_bytes,
+    set_isa,
+    set_threads,
+    threads,
+)
+
+__all__ = [
+    "Matrix",
+    "available_isas",
+    "embed",
+    "head_gate",
+    "isa",
+    "kda_output",
+    "kda_prepare",
+    "kda_recurrence",
+    "linear_heads",
+    "linear_quantized",
+    "quantize_rows",
+    "rms_norm",
+    "route",
+    "scratch_bytes",
+    "set_isa",
+    "set_threads",
+    "threads",
+]
