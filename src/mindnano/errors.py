@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import reprlib
+
+_REPR = reprlib.Repr(maxstring=60, maxother=60, maxlong=40)
+
 
 class MindNanoError(ValueError):
     """A user's mistake or a bad file. The command line prints one line, the server an error object."""
@@ -12,6 +16,6 @@ class MindNanoError(ValueError):
 
 
 def shorten(value: object, limit: int = 80) -> str:
-    """`repr` of a value found in a file, cut so that a message stays readable."""
-    text = repr(value)
+    """`repr` of a value found in a file, cut so that a message stays readable however large the value is."""
+    text = _REPR.repr(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."

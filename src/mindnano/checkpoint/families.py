@@ -118,6 +118,10 @@ def read(values: dict[str, Any], where: str) -> ModelConfig:
     return config
 
 
+def _kind(full: bool) -> LayerType:
+    return "mla" if full else "kda"
+
+
 def _layer_types(options: Options, layers: int) -> tuple[LayerType, ...] | None:
     names: dict[str, LayerType] = {"linear_attention": "kda", "full_attention": "mla"}
     found = options.optional("layer_types")
@@ -285,11 +289,11 @@ def _common(
 def _bailing_hybrid(options: Options) -> ModelConfig:
     layers = options.whole("num_hidden_layers", high=1024)
     group = options.whole("layer_group_size", default=0, high=1024)
-    types = _layer_types(options, layers)
+    types: tuple[LayerType, ...] | None = _layer_types(options, layers)
     if types is None:
         if group == 0:
             raise MindNanoError(f"{options.where}: layer_group_size or layer_types is missing")
-        types = tuple(("kda", "mla")[(layer + 1) % group == 0] for layer in range(layers))
+        types = tuple(_kind((layer + 1) % group == 0) for layer in range(layers))
     options.only("use_mla_nope", False)
     options.only("no_kda_lora", True)
     options.only("gated_attention_proj_granularity_type", "head_wise")

@@ -47,10 +47,9 @@ def _reason(error: Exception) -> str:
 
 
 def parse_json(data: bytes, where: str, *, values: int = 200_000, objects: int = 50_000) -> Any:
-    """JSON without surprises: UTF-8, no duplicate keys, no NaN or infinity, no absurd numbers or nesting.
+    """JSON without surprises: UTF-8, no duplicate keys, no NaN, no absurd numbers or nesting.
 
-    `values` and `objects` bound the number of commas and of opening brackets, and so the memory that the parsed
-    form takes.
+    `values` and `objects` bound the commas and the opening brackets, and so the memory of the result.
     """
 
     def refuse(text: str) -> NoReturn:
