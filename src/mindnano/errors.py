@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import reprlib
 
-_REPR = reprlib.Repr(maxstring=60, maxother=60, maxlong=40)
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = 60
 
 
 class MindNanoError(ValueError):

@@ -62,10 +62,14 @@ class Small:
     rows: int
     cols: int
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.rows, self.cols)
+
 
 @dataclass(frozen=True)
 class Linear:
-    """A large matrix: `parts` (label, rows) stacked along the rows, which share the input of `cols` features."""
+    """A large matrix: `parts` (label, rows) stacked along the rows, sharing an input of `cols` features."""
 
     name: str
     parts: tuple[tuple[str, int], ...]
@@ -216,10 +220,8 @@ def gate_up_rows(intermediate: int) -> int:
 
 def tensors(item: Item, form: Format) -> list[TensorSpec]:
     """The tensors that hold an item in a packed file, in file order."""
-    if isinstance(item, Vector):
+    if isinstance(item, Vector | Small):
         return [TensorSpec(item.name, "F32", item.shape)]
-    if isinstance(item, Small):
-        return [TensorSpec(item.name, "F32", (item.rows, item.cols))]
     if isinstance(item, Linear):
         return matrix(item.name, form, item.rows, item.cols)
     if isinstance(item, Embedding):
