@@ -25,6 +25,13 @@ _HARMLESS = frozenset(
     tokenizer_class quantization_config ep_size
     """.split()  # noqa: SIM905
 )
+_MOE_NAMES = frozenset(
+    """
+    num_shared_experts n_shared_experts moe_intermediate_size moe_shared_expert_intermediate_size
+    num_experts_per_tok num_experts_per_token n_group num_expert_group topk_group
+    routed_scaling_factor norm_topk_prob moe_renormalize
+    """.split()  # noqa: SIM905
+)
 # An unknown option that sounds like arithmetic and is switched on is refused; other unknown ones are labels.
 _ARITHMETIC = re.compile(
     r"scal|bias|norm|rope|rotary|act|window|sliding|attn|attention|gate|router|topk|expert|kda|mla|conv|lora|"
@@ -170,14 +177,7 @@ def _first_k_dense(options: Options, layers: int, default: int | None) -> int:
 def _moe(options: Options) -> MoEConfig | None:
     experts = options.whole("num_experts", "num_local_experts", default=0)
     if not experts:
-        for name in (
-            "moe_intermediate_size",
-            "num_experts_per_tok",
-            "n_group",
-            "topk_group",
-            "n_shared_experts",
-        ):
-            options.optional(name)
+        options.taken.update(_MOE_NAMES)  # leftovers of a model without experts
         return None
     width = options.whole("moe_intermediate_size")
     shared = options.whole("num_shared_experts", "n_shared_experts", default=0, high=256)
