@@ -1,0 +1,22 @@
+"""The one exception that users see: what was wrong, what was expected, what to do, in one line."""
+
+from __future__ import annotations
+
+import reprlib
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = 60
+
+
+class MindNanoError(ValueError):
+    """A user's mistake or a bad file. The command line prints one line, the server an error object."""
+
+    def __init__(self, message: str) -> None:
+        # Text from a file (a tensor's name, a JSON excerpt) must not break the promise of one line.
+        super().__init__(" ".join(message.split()))
+
+
+def shorten(value: object, limit: int = 80) -> str:
+    """`repr` of a value found in a file, cut so that a message stays readable however large the value is."""
+    text = _REPR.repr(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
