@@ -1,7 +1,12 @@
 """The compiled kernels and their NumPy twins. Imports nothing else of the package."""
 
+import numpy as np
+from numpy.typing import NDArray
+
+from mindnano import _native
 from mindnano._native import (
     Matrix,
+    apply,
     available_isas,
     embed,
     head_gate,
@@ -11,6 +16,9 @@ from mindnano._native import (
     kda_recurrence,
     linear_heads,
     linear_quantized,
+    logsumexp,
+    peak_compute,
+    peak_read,
     quantize_rows,
     rms_norm,
     route,
@@ -18,10 +26,12 @@ from mindnano._native import (
     set_isa,
     set_threads,
     threads,
+    to_half,
 )
 
 __all__ = [
     "Matrix",
+    "apply",
     "available_isas",
     "embed",
     "head_gate",
@@ -31,6 +41,9 @@ __all__ = [
     "kda_recurrence",
     "linear_heads",
     "linear_quantized",
+    "logsumexp",
+    "peak_compute",
+    "peak_read",
     "quantize_rows",
     "rms_norm",
     "route",
@@ -38,4 +51,16 @@ __all__ = [
     "set_isa",
     "set_threads",
     "threads",
+    "to_half",
+    "top_logits",
 ]
+
+
+def top_logits(logits: NDArray[np.float32], n: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Ids and values of the n largest of logits [V], descending; equal ones by ascending id, NaN as -inf.
+
+    Raises ValueError where n is above V.
+    """
+    ids, values = np.empty(n, np.int64), np.empty(n, np.float32)
+    _native.top_logits(logits, ids, values)
+    return ids, values
