@@ -126,7 +126,7 @@ class LLM:
         self.kv, self.kv_layout, self.device, self.block = kv, kv_layout, "cpu", prefill_block
         self.synthetic = self._files.synthetic
         self.tokenizer = Tokenizer(self._files.tokenizer_json, self.config)
-        self.chat_template = ChatTemplate(self._files.chat_template)
+        self.chat_template = ChatTemplate(self._files.chat_template, self.tokenizer.guard)
         self._model = Decoder(self.config, self._files.weights, kv)
         self._pool = SlotPool(self.config, kv_layout, kv, self.context, slots)
         self._prefixes = PrefixCache(self._pool, cache_budget)
