@@ -1,0 +1,30 @@
+// Matrix: weights in one of the kernels' forms, used in place; keeps the arrays it was made of alive.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "core/arrays.hpp"
+#include "kernels/linear.hpp"
+
+namespace mn {
+
+enum class WeightFormat { w4, w8, fp32, bf16, fp16 };
+
+struct Matrix {
+  WeightFormat format;
+  int64_t rows, cols, count;
+  int64_t nbytes;
+  std::vector<const void*> data;  // packed: one pointer; dense: one a matrix
+  const float* scales = nullptr;  // w8: [count, P * 16]
+  std::vector<nb::ndarray<>> owners;
+
+  bool quantized() const { return format == WeightFormat::w4 || format == WeightFormat::w8; }
+  PackedWeights packed() const {
+    return {format == WeightFormat::w4 ? 4 : 8, static_cast<const uint8_t*>(data[0]), scales, rows, cols};
+  }
+};
+
+const char* format_name(WeightFormat format);
+std::string describe(const Matrix& m);  // "w4 [512, 1536]"
+
+}  // namespace mn

@@ -1,0 +1,135 @@
+// A few panels of packed weights times a block of token rows: what linear and experts share.
+#pragma once
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/linear.hpp"
+#include "kernels/linear_tiles.hpp"
+
+namespace mn {
+namespace MN_ISA {
+
+constexpr int64_t kPanelsAtOnce = 2;   // share a tile's activations while these are in L1
+constexpr int64_t kChunkGroups4 = 16;  // opened W4: 2 x 9 KB in L1
+constexpr int64_t kChunkGroups8 = 8;   // opened W8: 2 x 8.5 KB in L1
+constexpr int64_t kOpenBytes = kPanelsAtOnce * (kChunkGroups4 * kW4OpenGroup > kChunkGroups8 * kW8OpenGroup
+                                                    ? kChunkGroups4 * kW4OpenGroup
+                                                    : kChunkGroups8 * kW8OpenGroup);
+
+inline TileRows tile_rows(const QuantizedRows& x, int64_t row, int64_t group) {
+  return {x.q + row * x.q_stride + 32 * group,
+          x.scales + row * x.scale_stride + group / 4,
+          x.pairs + row * x.pair_stride + 2 * group,
+          x.q_stride,
+          x.scale_stride,
+          x.pair_stride};
+}
+
+inline void w4_tile_n(int64_t n, const uint8_t* open, int64_t groups, const TileRows& r, float* acc) {
+  switch (n) {
+    case 1:
+      return w4_tile<1>(open, groups, r, acc);
+    case 2:
+      return w4_tile<2>(open, groups, r, acc);
+    case 3:
+      return w4_tile<3>(open, groups, r, acc);
+    case 4:
+      return w4_tile<4>(open, groups, r, acc);
+    case 5:
+      return w4_tile<5>(open, groups, r, acc);
+    default:
+      return w4_tile<6>(open, groups, r, acc);
+  }
+}
+inline void w8_tile_n(int64_t n, const uint8_t* open, int64_t groups, const TileRows& r, const float* scales,
+                      float* acc) {
+  switch (n) {
+    case 1:
+      return w8_tile<1>(open, groups, r, scales, acc);
+    case 2:
+      return w8_tile<2>(open, groups, r, scales, acc);
+    case 3:
+      return w8_tile<3>(open, groups, r, scales, acc);
+    case 4:
+      return w8_tile<4>(open, groups, r, scales, acc);
+    case 5:
+      return w8_tile<5>(open, groups, r, scales, acc);
+    default:
+      return w8_tile<6>(open, groups, r, scales, acc);
+  }
+}
+inline void w4_direct_n(int64_t n, const uint8_t* packed, int64_t groups, const TileRows& r, float* acc) {
+  switch (n) {
+    case 1:
+      return w4_direct<1>(packed, groups, r, acc);
+    case 2:
+      return w4_direct<2>(packed, groups, r, acc);
+    case 3:
+      return w4_direct<3>(packed, groups, r, acc);
+    default:
+      return w4_direct<4>(packed, groups, r, acc);
+  }
+}
+inline void w8_direct_n(int64_t n, const uint8_t* packed, int64_t groups, const TileRows& r,
+                        const float* scales, float* acc) {
+  const int8_t* w = reinterpret_cast<const int8_t*>(packed);
+  switch (n) {
+    case 1:
+      return w8_direct<1>(w, groups, r, scales, acc);
+    case 2:
+      return w8_direct<2>(w, groups, r, scales, acc);
+    case 3:
+      return w8_direct<3>(w, groups, r, scales, acc);
+    default:
+      return w8_direct<4>(w, groups, r, scales, acc);
+  }
+}
+
+// acc [count, n, 16] = rows row .. row + n of x times panels panel .. panel + count (at most kPanelsAtOnce).
+// open: kOpenBytes of scratch, aligned to 64.
+inline void multiply_panels(const PackedWeights& w, int64_t panel, int64_t count, const QuantizedRows& x,
+                            int64_t row, int64_t n, float* acc, uint8_t* open) {
+  std::memset(acc, 0, static_cast<size_t>(count * n * 64));
+  const int64_t groups = w.groups(), bytes = w.panel_bytes();
+  const uint8_t* data = w.data + panel * bytes;
+  const float* scales = w.scales ? w.scales + panel * 16 : nullptr;
+  if (n <= kMaxDirect) {
+    TileRows r = tile_rows(x, row, 0);
+    for (int64_t p = 0; p < count; ++p) {
+      if (w.bits == 4)
+        w4_direct_n(n, data + p * bytes, groups, r, acc + p * n * 16);
+      else
+        w8_direct_n(n, data + p * bytes, groups, r, scales + p * 16, acc + p * n * 16);
+    }
+    return;
+  }
+  const int64_t chunk = w.bits == 4 ? kChunkGroups4 : kChunkGroups8;
+  const int64_t tiles = (n + kMaxTile - 1) / kMaxTile;
+  for (int64_t g = 0; g < groups; g += chunk) {
+    int64_t size = std::min(chunk, groups - g);
+    const bool last = g + size == groups;
+    for (int64_t p = 0; p < count; ++p) {
+      const uint8_t* packed = data + p * bytes;
+      if (w.bits == 4)
+        w4_open(packed + g * kW4Group, size, open + p * kChunkGroups4 * kW4OpenGroup);
+      else
+        w8_open(reinterpret_cast<const int8_t*>(packed + g * kW8Group), size,
+                open + p * kChunkGroups8 * kW8OpenGroup);
+    }
+    for (int64_t i = 0; i < tiles; ++i) {
+      int64_t begin = i * n / tiles, end = (i + 1) * n / tiles;
+      TileRows r = tile_rows(x, row + begin, g);
+      for (int64_t p = 0; p < count; ++p) {
+        float* a = acc + (p * n + begin) * 16;
+        if (w.bits == 4)
+          w4_tile_n(end - begin, open + p * kChunkGroups4 * kW4OpenGroup, size, r, a);
+        else
+          w8_tile_n(end - begin, open + p * kChunkGroups8 * kW8OpenGroup, size, r,
+                    last ? scales + p * 16 : nullptr, a);
+      }
+    }
+  }
+}
+
+}  // namespace MN_ISA
+}  // namespace mn

@@ -1,0 +1,1 @@
+"""A NumPy twin of every kernel: the specification that tests hold the compiled ones against."""
