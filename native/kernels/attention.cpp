@@ -1,10 +1,10 @@
 // Tiled causal attention with an online softmax over an expanded history.
 //
 // INT8, exactly: q of a row and head is quantized with one scale (quantize_row). Score of a key =
-// (float(int32 sum) * key scale) * (query scale * softmax scale). Per tile of kTileKeys keys: m' = max(m, scores),
-// p = e^(score - m'), w = p * value scale, P = round(w * (127 / max w)) in 0..127,
-// o' = o * e^(m - m') + (max w / 127) * float(int32 sum of P v), l' = l * e^(m - m') + sum p; a tile whose max w is
-// below 1e-30 leaves o alone. The result is o / l. A row's result doesn't depend on the rows beside it.
+// (float(int32 sum) * key scale) * (query scale * softmax scale). Per tile of kTileKeys keys: m' = max(m,
+// scores), p = e^(score - m'), w = p * value scale, P = round(w * (127 / max w)) in 0..127, o' = o * e^(m -
+// m') + (max w / 127) * float(int32 sum of P v), l' = l * e^(m - m') + sum p; a tile whose max w is below
+// 1e-30 leaves o alone. The result is o / l. A row's result doesn't depend on the rows beside it.
 #include <algorithm>
 #include <limits>
 
@@ -18,6 +18,8 @@ namespace MN_ISA {
 namespace {
 
 constexpr int64_t kRows = 48;  // query rows of a task: scores, P, K and V of a tile stay in L2 together
+constexpr int64_t kScoreStride = kTileKeys + 16,
+                  kPStride = kTileKeys + 64;  // rows fall into different L1 sets
 
 // s[i] = e^(s[i] - top) for i < n and 0 up to the next multiple of 8; returns the sum.
 float exp_row(float* s, int64_t n, float top) {
@@ -82,7 +84,7 @@ struct Task {
 
   int64_t take(Parts parts, const History& h) {
     q = parts.take<float>(kRows * h.k_dims);
-    scores = parts.take<float>(kRows * kTileKeys);
+    scores = parts.take<float>(kRows * kScoreStride);
     o = parts.take<float>(kRows * h.padded_v());
     m = parts.take<float>(kRows);
     l = parts.take<float>(kRows);
@@ -91,7 +93,7 @@ struct Task {
     row_scale = parts.take<float>(kRows);
     if (h.format == Format::int8) {
       q_bytes = parts.take<int8_t>(kRows * h.k_dims);
-      p = parts.take<uint8_t>(kRows * kTileKeys);
+      p = parts.take<uint8_t>(kRows * kPStride);
       open = parts.take<uint8_t>(h.k_dims / 4 * kOpenQuad);
       start = parts.take<int32_t>(16);
     } else {
@@ -126,10 +128,11 @@ void scores_int8(Task& s, const TileOf& t) {
     open_lanes(k + b * quads * 4, quads, s.open, s.start);
     const vf scale[2] = {load(scales + b), load(scales + b + 8)};
     each_tile<kByteRows>(first_seeing(t, b), t.rows, [&](auto count, int64_t r) {
-      signed_tile<decltype(count)::value>(
-          s.open, s.start, quads, s.q_bytes + r * t.h.k_dims, t.h.k_dims, [&](int i, int half, vf sums) {
-            store(s.scores + (r + i) * kTileKeys + b + 8 * half, sums * scale[half] * set1(s.row_scale[r + i]));
-          });
+      signed_tile<decltype(count)::value>(s.open, s.start, quads, s.q_bytes + r * t.h.k_dims, t.h.k_dims,
+                                          [&](int i, int half, vf sums) {
+                                            store(s.scores + (r + i) * kScoreStride + b + 8 * half,
+                                                  sums * scale[half] * set1(s.row_scale[r + i]));
+                                          });
     });
   }
 }
@@ -140,7 +143,7 @@ void values_int8(Task& s, const TileOf& t) {
   for (int64_t d = 0; d < wide; d += 16)
     each_tile<kByteRows>(t.first, t.rows, [&](auto count, int64_t r) {
       constexpr int n = decltype(count)::value;
-      unsigned_tile<n>(s.p + r * kTileKeys, kTileKeys, 4, v + d * kTileKeys, (t.visible(r + n - 1) + 3) / 4,
+      unsigned_tile<n>(s.p + r * kPStride, kPStride, 4, v + d * kTileKeys, (t.visible(r + n - 1) + 3) / 4,
                        [&](int i, int half, vf sums) {
                          float* o = s.o + (r + i) * wide + d + 8 * half;
                          store(o, fma(sums, set1(s.p_scale[r + i]), load(o) * set1(s.decay[r + i])));
@@ -153,10 +156,9 @@ void scores_float(Task& s, const TileOf& t) {
   for (int64_t b = 0; b < t.keys(); b += 16) {
     to_float(t.h.format, at(k, t.h.format, b * t.h.k_dims), 16 * t.h.k_dims, s.panel);
     each_tile<kFmaRows>(first_seeing(t, b), t.rows, [&](auto count, int64_t r) {
-      fma_tile<decltype(count)::value>(s.q + r * t.h.k_dims, t.h.k_dims, 1, s.panel, 16, t.h.k_dims,
-                                       [&](int i, int half, vf sums) {
-                                         store(s.scores + (r + i) * kTileKeys + b + 8 * half, sums);
-                                       });
+      fma_tile<decltype(count)::value>(
+          s.q + r * t.h.k_dims, t.h.k_dims, 1, s.panel, 16, t.h.k_dims,
+          [&](int i, int half, vf sums) { store(s.scores + (r + i) * kScoreStride + b + 8 * half, sums); });
     });
   }
 }
@@ -168,7 +170,7 @@ void values_float(Task& s, const TileOf& t) {
     to_float(t.h.format, at(v, t.h.format, d * kTileKeys), 16 * t.keys(), s.panel);
     each_tile<kFmaRows>(t.first, t.rows, [&](auto count, int64_t r) {
       constexpr int n = decltype(count)::value;
-      fma_tile<n>(s.scores + r * kTileKeys, kTileKeys, 1, s.panel, 16, t.visible(r + n - 1),
+      fma_tile<n>(s.scores + r * kScoreStride, kScoreStride, 1, s.panel, 16, t.visible(r + n - 1),
                   [&](int i, int half, vf sums) {
                     float* o = s.o + (r + i) * wide + d + 8 * half;
                     store(o, fma(load(o), set1(s.decay[r + i]), sums));
@@ -177,13 +179,13 @@ void values_float(Task& s, const TileOf& t) {
   }
 }
 
-// Scores become P; m, l and decay follow. Keys that a row doesn't see but its neighbours in a register tile do
-// get a P of 0.
+// Scores become P; m, l and decay follow. Keys that a row doesn't see but its neighbours in a register tile
+// do get a P of 0.
 void softmax_rows(Task& s, const TileOf& t) {
   const bool bytes = t.h.format == Format::int8;
   const int64_t padded = (t.keys() + 7) / 8 * 8;
   for (int64_t r = t.first; r < t.rows; ++r) {
-    float* row = s.scores + r * kTileKeys;
+    float* row = s.scores + r * kScoreStride;
     const int64_t n = t.visible(r), end = (n + 7) / 8 * 8;
     const float top = std::max(s.m[r], row_max(row, n));
     alignas(32) float shift[8] = {s.m[r] - top};
@@ -196,7 +198,7 @@ void softmax_rows(Task& s, const TileOf& t) {
       total = exp_row_scaled(row, n, top, t.h.v_scales(t.head, t.tile), &largest);
       const bool counts = largest >= 1e-30f;
       s.p_scale[r] = counts ? largest / 127.0f : 0.0f;
-      uint8_t* p = s.p + r * kTileKeys;
+      uint8_t* p = s.p + r * kPStride;
       if (counts)
         quantize_unsigned(row, end, 127.0f / largest, p);
       else

@@ -1,15 +1,18 @@
 // AVX2 tiles. attention_tiles.hpp says what each function computes.
 //
-// vpmaddubsw wants one unsigned operand. P is: pair sums reach 2 * 127 * 127 = 32,258. Keys and queries are both
-// signed: lanes are opened to |a| and the mask m = -1 where a < 0, and x ^ m = -x - 1 there. That is off by |a|
-// for every negative a, a constant of the lane that the sums start with. Pair sums: 2 * 127 * 128 = 32,512.
+// vpmaddubsw wants one unsigned operand. P is: pair sums reach 2 * 127 * 127 = 32,258. Keys and queries are
+// both signed: lanes are opened to |a| and the mask m = -1 where a < 0, and x ^ m = -x - 1 there. That is off
+// by |a| for every negative a, a constant of the lane that the sums start with. Pair sums: 2 * 127 * 128 =
+// 32,512.
 #pragma once
 #include <cstring>
 
 namespace mn {
 namespace MN_ISA {
 
-inline __m256i lanes_at(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+inline __m256i lanes_at(const void* p) {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(p));
+}
 inline __m256i broadcast_quad(const void* p) {
   int32_t word;
   std::memcpy(&word, p, 4);
@@ -34,8 +37,8 @@ inline void open_lanes(const int8_t* lanes, int64_t quads, uint8_t* open, int32_
 }
 
 template <int R, class Done>
-inline void signed_tile(const uint8_t* open, const int32_t* start, int64_t quads, const int8_t* x, int64_t stride,
-                        Done&& done) {
+inline void signed_tile(const uint8_t* open, const int32_t* start, int64_t quads, const int8_t* x,
+                        int64_t stride, Done&& done) {
   const __m256i ones = _mm256_set1_epi16(1);
   __m256i sums[R][2];
 #pragma GCC unroll 8
@@ -107,7 +110,8 @@ inline void quantize_unsigned(const float* w, int64_t n, float inverse, uint8_t*
   auto eight = [&](int64_t i) { return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(w + i), factor)); };
   int64_t i = 0;
   for (; i + 32 <= n; i += 32) {
-    __m256i a = _mm256_packs_epi32(eight(i), eight(i + 8)), b = _mm256_packs_epi32(eight(i + 16), eight(i + 24));
+    __m256i a = _mm256_packs_epi32(eight(i), eight(i + 8)),
+            b = _mm256_packs_epi32(eight(i + 16), eight(i + 24));
     __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(a, b), order);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + i), bytes);
   }
@@ -118,11 +122,12 @@ inline void quantize_unsigned(const float* w, int64_t n, float inverse, uint8_t*
   }
 }
 
-inline void quantize_quad(const float* w, const float* inverse, uint8_t* out) {
+inline void quantize_quad(const float* p, const float* scales, const float* inverse, uint8_t* out) {
   for (int half = 0; half < 2; ++half) {
     const __m256 factor = _mm256_loadu_ps(inverse + 8 * half);
     auto key = [&](int j) {
-      return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(w + 16 * j + 8 * half), factor));
+      __m256 w = _mm256_mul_ps(_mm256_loadu_ps(p + 16 * j + 8 * half), _mm256_set1_ps(scales[j]));
+      return _mm256_cvtps_epi32(_mm256_mul_ps(w, factor));
     };
     __m256i low = _mm256_or_si256(key(0), _mm256_slli_epi32(key(1), 8));
     __m256i high = _mm256_or_si256(_mm256_slli_epi32(key(2), 16), _mm256_slli_epi32(key(3), 24));

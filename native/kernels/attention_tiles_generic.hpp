@@ -54,11 +54,10 @@ inline void quantize_unsigned(const float* w, int64_t n, float inverse, uint8_t*
   for (int64_t i = 0; i < n; ++i) p[i] = static_cast<uint8_t>(std::nearbyintf(w[i] * inverse));
 }
 
-// out[lane][key] = w[key][lane] * inverse[lane] to nearest even, for 4 keys and 16 lanes; w has 16 floats a key.
-inline void quantize_quad(const float* w, const float* inverse, uint8_t* out) {
+inline void quantize_quad(const float* p, const float* scales, const float* inverse, uint8_t* out) {
   for (int l = 0; l < 16; ++l)
     for (int j = 0; j < 4; ++j)
-      out[4 * l + j] = static_cast<uint8_t>(std::nearbyintf(w[16 * j + l] * inverse[l]));
+      out[4 * l + j] = static_cast<uint8_t>(std::nearbyintf(p[16 * j + l] * scales[j] * inverse[l]));
 }
 
 }  // namespace MN_ISA

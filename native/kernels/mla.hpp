@@ -1,4 +1,5 @@
-// The KV cache of one sequence and MLA layer, in two layouts and four formats. docs/design.md has the layouts.
+// The KV cache of one sequence and MLA layer, in two layouts and four formats. docs/design.md has the
+// layouts.
 #pragma once
 #include <cstdint>
 
@@ -8,7 +9,9 @@ namespace mn {
 
 enum class Format { fp32, bf16, fp16, int8 };
 
-inline int64_t format_bytes(Format f) { return f == Format::fp32 ? 4 : f == Format::int8 ? 1 : 2; }
+inline int64_t format_bytes(Format f) {
+  return f == Format::fp32 ? 4 : f == Format::int8 ? 1 : 2;
+}
 
 // One latent and one rope key a token, shared by all heads.
 struct LatentView {

@@ -15,9 +15,9 @@ constexpr int64_t kBlock = 64;  // tokens of a task; divides kTileKeys
 
 // Rows of K and V of one head on their way into the history.
 struct Rows {
-  float *k, *v;                  // [kBlock, k_dims], [kBlock, padded_v]
-  int8_t *k_bytes, *v_bytes;     // the same, quantized
-  float *k_scales, *v_scales;    // [kBlock]
+  float *k, *v;                // [kBlock, k_dims], [kBlock, padded_v]
+  int8_t *k_bytes, *v_bytes;   // the same, quantized
+  float *k_scales, *v_scales;  // [kBlock]
 
   static Rows take(Parts& parts, const History& to) {
     Rows r;
@@ -71,7 +71,8 @@ void place_floats(const History& to, int64_t h, int64_t first, const Rows& rows,
   }
   for (int64_t t = 0; t < n; ++t)
     for (int64_t d = 0; d < to.padded_v(); d += 16)
-      from_float(f, rows.v + t * to.padded_v() + d, 16, at(to.v(h, tile), f, d * kTileKeys + (offset + t) * 16));
+      from_float(f, rows.v + t * to.padded_v() + d, 16,
+                 at(to.v(h, tile), f, d * kTileKeys + (offset + t) * 16));
 }
 
 void place(const History& to, int64_t h, int64_t first, const Rows& rows, int64_t n) {
@@ -126,8 +127,8 @@ void open_dense(const HistoryLatentArgs& a) {
   parallel_for(a.to.heads * each, [&](int64_t task, int worker) {
     const int64_t h = task / each, p = task % each, head = a.to.head + h;
     const bool is_k = p < a.k_panels();
-    const int64_t begin = is_k ? head * a.nope + 16 * p
-                               : a.layer_heads * a.nope + head * a.to.v_dims + 16 * (p - a.k_panels());
+    const int64_t begin =
+        is_k ? head * a.nope + 16 * p : a.layer_heads * a.nope + head * a.to.v_dims + 16 * (p - a.k_panels());
     const int64_t left = is_k ? a.nope - 16 * p : a.to.v_dims - 16 * (p - a.k_panels());
     float* row = static_cast<float*>(worker_scratch(worker, rank * 4));
     float* out = a.panels + task * rank * 16;
@@ -143,8 +144,8 @@ void open_dense(const HistoryLatentArgs& a) {
 
 void latent_row(const LatentView& view, int64_t t, float* x) {
   if (view.format == Format::int8)
-    dequantize_latent(static_cast<const int8_t*>(view.latent) + t * view.rank, view.scales + t * view.groups(),
-                      view.rank, x);
+    dequantize_latent(static_cast<const int8_t*>(view.latent) + t * view.rank,
+                      view.scales + t * view.groups(), view.rank, x);
   else
     to_float(view.format, at(view.latent, view.format, t * view.rank), view.rank, x);
 }
@@ -214,8 +215,8 @@ void history_load_latent(const HistoryLatentArgs& a) {
     }
     clock.matmul();
     for (int64_t t = 0; t < n; ++t)
-      to_float(view.rope_format, at(view.rope, view.rope_format, (first + t) * view.rope_dims), view.rope_dims,
-               rows.k + t * to.k_dims + a.nope);
+      to_float(view.rope_format, at(view.rope, view.rope_format, (first + t) * view.rope_dims),
+               view.rope_dims, rows.k + t * to.k_dims + a.nope);
     place(to, h, first, rows, n);
     clock.pack();
   });
@@ -239,7 +240,8 @@ void history_load_expanded(const HistoryExpandedArgs& a) {
     if (view.format == Format::int8 && to.format == Format::int8) {
       std::copy_n(static_cast<const int8_t*>(view.k) + slot * to.k_dims, n * to.k_dims, rows.k_bytes);
       for (int64_t t = 0; t < n; ++t)
-        std::copy_n(static_cast<const int8_t*>(view.v) + (slot + t) * to.v_dims, to.v_dims, rows.v_bytes + t * wide);
+        std::copy_n(static_cast<const int8_t*>(view.v) + (slot + t) * to.v_dims, to.v_dims,
+                    rows.v_bytes + t * wide);
       std::copy_n(view.k_scales + slot, n, rows.k_scales);
       std::copy_n(view.v_scales + slot, n, rows.v_scales);
       place_bytes(to, h, first, rows, n);

@@ -9,13 +9,14 @@
 
 namespace mn {
 
-// Keys are cut into tiles of this many, counted from position 0. For INT8 it is part of the definition, because P
-// is quantized per row and tile: a device that computes the same must cut at the same keys.
+// Keys are cut into tiles of this many, counted from position 0. For INT8 it is part of the definition,
+// because P is quantized per row and tile: a device that computes the same must cut at the same keys.
 constexpr int64_t kTileKeys = 512;
 
 // Scratch: [heads][tiles] of
 //   floats  K [32 blocks of 16 keys][k_dims][16 keys], V [padded_v / 16][512 keys][16 dims]
-//   int8    K [32][k_dims / 4][16 keys][4 dims], V [padded_v / 16][128][16 dims][4 keys], K and V scales f32 [512] each
+//   int8    K [32][k_dims / 4][16 keys][4 dims], V [padded_v / 16][128][16 dims][4 keys], K and V scales f32
+//   [512] each
 // Keys from `length` on, and V's padding dims, hold anything.
 struct History {
   Format format;
@@ -38,8 +39,9 @@ struct HistoryLatentArgs {
   History to;
   LatentView view;
   int64_t layer_heads, nope;
-  PackedWeights packed;  // W8 [layer_heads * (nope + v_dims), rank], K part first; data is null if dense is given
-  const void* dense;     // the same rows in dense_format
+  PackedWeights
+      packed;  // W8 [layer_heads * (nope + v_dims), rank], K part first; data is null if dense is given
+  const void* dense;  // the same rows in dense_format
   Format dense_format;
   float* panels;  // dense: scratch [heads][panels_a_head][rank][16]
   Stages* stages;

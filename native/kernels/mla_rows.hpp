@@ -22,17 +22,23 @@ vf load_as(const void* base, int64_t i) {
 template <class Body>
 void with_format(Format f, Body&& body) {
   switch (f) {
-    case Format::fp32: return body(std::integral_constant<Format, Format::fp32>());
-    case Format::bf16: return body(std::integral_constant<Format, Format::bf16>());
-    case Format::fp16: return body(std::integral_constant<Format, Format::fp16>());
-    case Format::int8: return body(std::integral_constant<Format, Format::int8>());
+    case Format::fp32:
+      return body(std::integral_constant<Format, Format::fp32>());
+    case Format::bf16:
+      return body(std::integral_constant<Format, Format::bf16>());
+    case Format::fp16:
+      return body(std::integral_constant<Format, Format::fp16>());
+    case Format::int8:
+      return body(std::integral_constant<Format, Format::int8>());
   }
 }
 
 inline const void* at(const void* base, Format f, int64_t i) {
   return static_cast<const char*>(base) + i * format_bytes(f);
 }
-inline void* at(void* base, Format f, int64_t i) { return static_cast<char*>(base) + i * format_bytes(f); }
+inline void* at(void* base, Format f, int64_t i) {
+  return static_cast<char*>(base) + i * format_bytes(f);
+}
 
 inline void to_float(Format f, const void* src, int64_t n, float* dst) {
   with_format(f, [&](auto format) {

@@ -6,8 +6,8 @@
 namespace mn {
 namespace MN_ISA {
 
-// turns [rope_dims]: cosine and sine of position * theta^(-2i/rope_dims) for each pair i. The angle is formed in
-// float64: in float32 it is off by 4e-3 at position 100,000.
+// turns [rope_dims]: cosine and sine of position * theta^(-2i/rope_dims) for each pair i. The angle is formed
+// in float64: in float32 it is off by 4e-3 at position 100,000.
 inline void rope_turns(int64_t position, int64_t rope_dims, double theta, float* turns) {
   for (int64_t i = 0; i < rope_dims; i += 2) {
     double angle = static_cast<double>(position) *

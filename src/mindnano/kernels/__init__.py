@@ -1,12 +1,20 @@
 """The compiled kernels and their NumPy twins. Imports nothing else of the package."""
 
 from mindnano._native import (
+    ExpandedKV,
+    HeadHistory,
+    LatentKV,
     Matrix,
     available_isas,
+    expanded_write,
     isa,
+    latent_write,
     linear_heads,
     linear_quantized,
+    mla_decode_expanded,
+    mla_decode_latent,
     quantize_rows,
+    rope_inplace,
     scratch_bytes,
     set_isa,
     set_threads,
@@ -14,12 +22,20 @@ from mindnano._native import (
 )
 
 __all__ = [
+    "ExpandedKV",
+    "HeadHistory",
+    "LatentKV",
     "Matrix",
     "available_isas",
+    "expanded_write",
     "isa",
+    "latent_write",
     "linear_heads",
     "linear_quantized",
+    "mla_decode_expanded",
+    "mla_decode_latent",
     "quantize_rows",
+    "rope_inplace",
     "scratch_bytes",
     "set_isa",
     "set_threads",
