@@ -90,7 +90,8 @@ def expanded_rows(kv: F32, k_rope: F32, heads: int, v_dims: int) -> tuple[F32, F
 
 
 def attend(q: F32, k: F32, v: F32, start: int, scale: float) -> F32:
-    """Causal softmax(scale q k^T) v of q [T, H, Dk], k [H, L, Dk], v [H, L, Dv]: row t sees start+t+1 keys."""
+    """Causal softmax(scale q k^T) v of q [T, H, Dk], k [H, L, Dk], v [H, L, Dv]: row t
+    sees start + t + 1 keys."""
     scores = np.einsum("thd,hld->htl", q.astype(np.float64), k) * scale
     hidden = np.arange(k.shape[1]) > start + np.arange(len(q))[:, None]
     scores = np.where(hidden, -np.inf, scores)
@@ -167,7 +168,8 @@ def decode_latent_int8(q_latent: F32, q_rope: F32, latent: tuple[I8, F32], k_rop
     """The same over int8 [L, R] with scales [L, G]. q_latent is quantized per head and group of 128;
     score = fp32 rope product + sum over groups of float(q . c) * (query scale * softmax scale * key scale).
     Keys go in tiles of DECODE_TILE_KEYS with an online softmax; for each head, tile and group
-    w = p * key scale is quantized like P of attend_int8. Chunks of CHUNK_KEYS start afresh and are combined at the end."""
+    w = p * key scale is quantized like P of attend_int8. Chunks of CHUNK_KEYS start
+    afresh and are combined at the end."""
     c, cs = latent
     heads, rank = q_latent.shape
     groups = cs.shape[1]
