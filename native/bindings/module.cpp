@@ -26,4 +26,5 @@ NB_MODULE(_native, m) {
   bind_packing(m);
   bind_linear(m);
   bind_experts(m);
+  bind_mla(m);
 }
