@@ -13,7 +13,9 @@ PROMPT = "The small machine read the long input, and "
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    return tiny.build(tmp_path_factory.mktemp("tiny") / "model", seed=3)
+    target = tmp_path_factory.mktemp("tiny") / "model.mn"
+    tiny.build(target, seed=3)
+    return target
 
 
 @pytest.fixture(scope="module")

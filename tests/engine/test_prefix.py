@@ -11,7 +11,9 @@ GREEDY = SamplingParams(max_tokens=40, temperature=0, ignore_eos=True)
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    return tiny.build(tmp_path_factory.mktemp("tiny") / "model", seed=5)
+    target = tmp_path_factory.mktemp("tiny") / "model.mn"
+    tiny.build(target, seed=5)
+    return target
 
 
 def open_llm(path, **options):
