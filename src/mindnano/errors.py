@@ -20,3 +20,11 @@ def shorten(value: object, limit: int = 80) -> str:
     """`repr` of a value found in a file, cut so that a message stays readable however large the value is."""
     text = _REPR.repr(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+class ContextLengthError(MindNanoError):
+    """A prompt that doesn't fit into the context."""
+
+
+class EngineError(MindNanoError):
+    """Not the caller's fault: the model computed something that can't be used."""
