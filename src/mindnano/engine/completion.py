@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from mindnano.engine.sampling import Sampled
 from mindnano.engine.timings import Timings
-
-FinishReason = Literal["stop", "length", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +41,16 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A whole answer. finish_reason: "stop" (EOS or a stop string), "length" (max_tokens or the context), "cancelled".
+    """A whole answer.
 
-    token_ids holds everything that was sampled, also an EOS and what a stop string cut from the text. logprobs: one entry a
-    token where SamplingParams.logprobs asked for it, of the model's own distribution.
+    token_ids: everything that was sampled, also an EOS and what a stop string cut from the text.
+    finish_reason: "stop" (EOS or a stop string), "length" (max_tokens or the context) or "cancelled".
+    logprobs: one entry a token where SamplingParams.logprobs asked for it, of the model's own distribution.
     """
 
     text: str
     token_ids: list[int]
-    finish_reason: FinishReason
+    finish_reason: str
     usage: Usage
     timings: Timings
     logprobs: list[Sampled] | None = None

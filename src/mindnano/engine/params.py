@@ -34,11 +34,11 @@ _COUNTS: dict[str, tuple[int, int]] = {
 class SamplingParams:
     """Sampling and stopping of one request. Checked when made: MindNanoError names the option and its range.
 
-    max_tokens: None for as many as the context holds. temperature: 0 is greedy (the filters then change nothing).
-    top_k: 0 for all. repetition_penalty (HF): tokens of prompt and answer, 1 for none. presence_penalty,
-    frequency_penalty (OpenAI): tokens of the answer. logit_bias: token id to -100..100, added to its logit.
-    seed: None for a fresh one. stop: strings that end the answer and aren't part of it. logprobs: None, or how
-    many of the likeliest tokens to report beside the chosen one.
+    max_tokens: None for as many as the context holds. temperature: 0 is greedy (the filters then change
+    nothing). top_k: 0 for all. repetition_penalty (HF): tokens of prompt and answer, 1 for none.
+    presence_penalty, frequency_penalty (OpenAI): tokens of the answer. logit_bias: token id to -100..100,
+    added to its logit. seed: None for a fresh one. stop: strings that end the answer and aren't part of it.
+    logprobs: None, or how many of the likeliest tokens to report beside the chosen one.
     """
 
     max_tokens: int | None = 256
@@ -87,7 +87,12 @@ class SamplingParams:
 
 
 def _number(name: str, value: object, low: float, high: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or not low <= value <= high:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not math.isfinite(value)
+        or not low <= value <= high
+    ):
         raise MindNanoError(f"{name}: expected a number from {low:g} to {high:g}, got {shorten(value)}")
     return float(value)
 
@@ -104,7 +109,9 @@ def _stops(value: Any) -> tuple[str, ...]:
         raise MindNanoError(f"stop: expected at most {MAX_STOPS} strings, got {shorten(value)}")
     for stop in stops:
         if not isinstance(stop, str) or not 0 < len(stop) <= MAX_STOP_CHARACTERS:
-            raise MindNanoError(f"stop: expected strings of 1 to {MAX_STOP_CHARACTERS} characters, got {shorten(stop)}")
+            raise MindNanoError(
+                f"stop: expected strings of 1 to {MAX_STOP_CHARACTERS} characters, got {shorten(stop)}"
+            )
     return tuple(stops)
 
 
@@ -116,7 +123,9 @@ def _token_ids(value: Any) -> tuple[int, ...]:
 
 def _biases(value: Any) -> dict[int, float]:
     if not isinstance(value, Mapping) or len(value) > MAX_BIASES:
-        raise MindNanoError(f"logit_bias: expected a map of at most {MAX_BIASES} token ids to numbers, got {shorten(value)}")
+        raise MindNanoError(
+            f"logit_bias: expected a map of at most {MAX_BIASES} token ids to numbers, got {shorten(value)}"
+        )
     return {
         _whole("logit_bias: token id", token, 0, 1 << 30): _number("logit_bias", bias, -100.0, 100.0)
         for token, bias in value.items()

@@ -2,13 +2,14 @@
 
 The order is transformers' (generation/utils.py, `_get_logits_processor`) with OpenAI's penalties between:
 
-1. repetition penalty p on tokens of prompt and answer: l / p where l > 0, l * p otherwise (CTRL, arXiv 1909.05858)
+1. repetition penalty p on tokens of prompt and answer: l / p where l > 0, l * p otherwise (arXiv 1909.05858)
 2. presence and frequency on tokens of the answer: l - presence - frequency * count (OpenAI API reference)
 3. logit bias: l + bias
 4. temperature 0: the largest, the lowest id where several are equal. Otherwise l / temperature, then
-5. top-k: the k largest, ties by lowest id; 6. top-p: of what is left, renormalised, the likeliest until their sum
-   reaches p, the one that crosses it included (arXiv 1904.09751); 7. min-p: what has at least min-p times the
-   probability of the likeliest (arXiv 2407.01082)
+5. top-k: the k largest, ties by lowest id
+6. top-p: of what is left, renormalised, the likeliest until their sum reaches p, the one that crosses it
+   included (arXiv 1904.09751)
+7. min-p: what has at least min-p times the probability of the likeliest (arXiv 2407.01082)
 8. one uniform number from the request's own generator picks by inverse distribution function
 
 Log-probabilities are those of the model itself, before any of this.
@@ -90,7 +91,9 @@ class Sampler:
         self._bias = np.fromiter(params.logit_bias.values(), np.float32)
 
     def sample(self, logits: F32) -> Sampled:
-        """The next token for `logits`, float32 [vocabulary], left unchanged. Raises EngineError if they aren't finite."""
+        """The next token for `logits`, float32 [vocabulary], left unchanged. Raises EngineError if they
+        aren't finite.
+        """
         if logits.shape != (self._vocabulary,):
             raise EngineError(f"logits: expected shape ({self._vocabulary},), got {logits.shape}")
         scores = self._adjusted(logits)
@@ -176,12 +179,24 @@ def largest(scores: F32, count: int) -> I64:
         ids = np.concatenate((above, equal))
     else:
         ids = np.arange(len(scores))
-    return ids[np.lexsort((ids, -scores[ids]))]
+    return _sorted(scores[ids], ids)
+
+
+def _sorted(scores: F32, ids: I64) -> I64:
+    """`ids` by descending score, then by id: as one integer each, which NumPy sorts many times faster than
+    pairs.
+    """
+    bits = (scores + np.float32(0)).view(np.int32)  # + 0 makes -0 equal to 0
+    ascending = bits ^ ((bits >> 31) & np.int32(0x7FFFFFFF))  # as integers in the order of the floats
+    keys = (~ascending.astype(np.int64) << 32) | ids
+    keys.sort()
+    return keys & 0xFFFFFFFF
 
 
 def _weights(scores: F32, peak: np.float32, temperature: float) -> F64:
     """Softmax numerators: 1 for the largest. Divided last, so that a tiny temperature can't overflow."""
-    return np.exp((scores - peak) / np.float32(max(temperature, 1e-6))).astype(np.float64)
+    weights: F64 = np.exp((scores - peak) / np.float32(max(temperature, 1e-6))).astype(np.float64)
+    return weights
 
 
 def _nucleus(weights: F64, total: float, top_p: float) -> int:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 class StopMatcher:
     """Passes text through until a stop string is complete.
 
-    The text ends where the first stop string that becomes complete begins; of several complete at the same
-    character, the longest counts. How the text is cut into pieces changes nothing. The longest end of the text
-    that could become a stop string is held back.
+    The text ends where the first stop string that becomes complete begins; of several that are complete at
+    the same character, the longest counts. How the text is cut into pieces changes nothing. The longest end
+    of the text that could become a stop string is held back.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:

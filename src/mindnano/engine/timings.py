@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 
 MIB = 1 << 20
 
@@ -16,11 +16,11 @@ MIB = 1 << 20
 class Timings:
     """Times of one request.
 
-    ttft_s: seconds from submitting to the first token. decode_tok_s: tokens a second after the first, None for
-    fewer than two. cached_tokens: of the prompt, not computed again; cached_reason: why not more. stage_s: seconds by
-    stage (see model/stages.py); where several sequences decode together, each one's step counts in full. mla_s: of the
-    attention's seconds, those of packing, memory sync, products, softmax. mla_calls: attention calls by device.
-    fallbacks: calls that a device refused and the CPU served.
+    ttft_s: seconds from submitting to the first token. decode_tok_s: tokens a second after the first, None
+    for fewer than two. cached_tokens: of the prompt, not computed again; cached_reason: why not more.
+    stage_s: seconds by stage (model/stages.py); a step shared by several sequences counts for each in full.
+    mla_s: of the attention's seconds, those of packing, memory sync, products, softmax. mla_calls:
+    attention calls by device. fallbacks: calls that a device refused and the CPU served.
     """
 
     ttft_s: float
