@@ -23,8 +23,8 @@ def shorten(value: object, limit: int = 80) -> str:
 
 
 class ContextLengthError(MindNanoError):
-    """A prompt that doesn't fit into the context."""
+    """A prompt that doesn't fit the context."""
 
 
 class EngineError(MindNanoError):
-    """Not the caller's fault: the model computed something that can't be used."""
+    """The model or the engine failed on good input."""

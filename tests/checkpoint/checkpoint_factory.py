@@ -65,6 +65,28 @@ LING = {
     "pad_token_id": 317,
     "eos_token_id": 319,
 }
+# Put over LING, the shape of Ling-3.0-tiny (its token ids beside).
+LING_TINY_SIZES = {
+    "vocab_size": 157184,
+    "hidden_size": 1536,
+    "intermediate_size": 4608,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "head_dim": 128,
+    "q_lora_rank": 256,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "qk_head_dim": 192,
+    "v_head_dim": 128,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 512,
+    "moe_shared_expert_intermediate_size": 512,
+    "n_group": 8,
+    "topk_group": 4,
+}
 KIMI = {
     "architectures": ["KimiLinearForCausalLM"],
     "model_type": "kimi_linear",

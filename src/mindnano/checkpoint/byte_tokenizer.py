@@ -64,7 +64,7 @@ def build(config: ModelConfig) -> bytes:
         for name, token in sorted(special.items(), key=lambda entry: entry[1])
     ]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    whole = {
+    whole: dict[str, object] = {
         "version": "1.0",
         "truncation": None,
         "padding": None,

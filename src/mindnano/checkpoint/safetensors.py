@@ -97,11 +97,6 @@ class SafetensorsFile:
         header = file.read(length)
         if len(header) != length:
             raise MindNanoError(f"{self.path}: truncated while it was read")
-        # Characters beyond ASCII would take up to four bytes each once decoded.
-        if length > 4 * files.MIB and not header.isascii():
-            raise MindNanoError(
-                f"{self.path}: header holds non-ASCII characters, expected ASCII at this size"
-            )
         return bytes(header)
 
     def _parse(self, header: bytes) -> None:

@@ -193,5 +193,4 @@ def _stacked(parts: list[Part]) -> Matrix:
 
 
 def _dense(array: np.ndarray, form: Format) -> Matrix:
-    data = array.view(np.uint16) if form == "fp16" else array
-    return Matrix.dense(list(data) if data.ndim == 3 else data, dtype=form)
+    return Matrix.dense(array.view(np.uint16) if form == "fp16" else array, dtype=form)

@@ -31,7 +31,7 @@ class Usage:
     def total_tokens(self) -> int:
         return self.prompt_tokens + self.completion_tokens
 
-    def to_dict(self) -> dict[str, int]:
+    def as_dict(self) -> dict[str, int]:
         return {
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
@@ -55,14 +55,14 @@ class Completion:
     timings: Timings
     logprobs: list[Sampled] | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         values: dict[str, Any] = {
             "text": self.text,
             "token_ids": list(self.token_ids),
             "finish_reason": self.finish_reason,
-            "usage": self.usage.to_dict(),
-            "timings": self.timings.to_dict(),
+            "usage": self.usage.as_dict(),
+            "timings": self.timings.as_dict(),
         }
         if self.logprobs is not None:
             values["logprobs"] = [

@@ -16,7 +16,7 @@ MAX_BIASES = 4096
 
 _RANGES: dict[str, tuple[float, float]] = {
     "temperature": (0.0, 100.0),
-    "top_p": (0.0, 1.0),
+    "top_p": (1e-6, 1.0),
     "min_p": (0.0, 1.0),
     "repetition_penalty": (0.01, 100.0),
     "presence_penalty": (-2.0, 2.0),
@@ -41,7 +41,7 @@ class SamplingParams:
     logprobs: None, or how many of the likeliest tokens to report beside the chosen one.
     """
 
-    max_tokens: int | None = 256
+    max_tokens: int | None = None
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0

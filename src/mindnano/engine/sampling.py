@@ -219,6 +219,6 @@ def _nucleus_of_all(scores: F32, weights: F64, top_p: float) -> tuple[I64, F64]:
 def _check_finite(value: float | np.float32) -> None:
     if not math.isfinite(value):
         raise EngineError(
-            f"the model computed {value} as its largest logit, expected a finite number; the weights or this "
-            "engine are broken (try kv=bf16, and mindnano doctor)"
+            f"the model computed logits that are not finite (the largest is {value}); the file is damaged, or "
+            "this engine is wrong on this machine (mindnano doctor tells more)"
         )

@@ -43,7 +43,7 @@ class Timings:
         computed = self.prompt_tokens - self.cached_tokens
         return computed / self.ttft_s if computed > 0 and self.ttft_s > 0 else None
 
-    def to_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; seconds in microseconds' resolution."""
         return {
             "ttft_s": round(self.ttft_s, 6),

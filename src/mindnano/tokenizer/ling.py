@@ -1,4 +1,8 @@
-"""Ling's chat format, for checkpoints that bring no template of their own."""
+"""Ling's chat format, for checkpoints that bring no template of their own.
+
+Answers in the history have the form in which they are generated with thinking off, so that a follow-up prompt
+begins with the tokens of the last one and its answer.
+"""
 
 TEMPLATE = r"""
 {%- set thinking = enable_thinking is not defined or enable_thinking -%}
@@ -17,7 +21,7 @@ detailed thinking {{ "on" if thinking else "off" }}<|role_end|>
 {%- elif message.role == "user" -%}
 <role>HUMAN</role>{{ message.content }}<|role_end|>
 {%- elif message.role == "assistant" -%}
-<role>ASSISTANT</role>{{ message.content or "" }}
+{{ "<role>ASSISTANT</role>\n<think></think>" ~ (message.content or "").split("</think>")[-1] }}
 {%- for call in message.tool_calls or [] -%}
 {%- set function = call.function or call -%}
 <tool_call>{{ function.name }}
