@@ -38,6 +38,14 @@ void embed_rows(In<int64_t> ids, AnyTable table, std::optional<In<float>> scales
   embed({ids.data(), table.data(), scales ? scales->data() : nullptr, out.data(), rows, width, type});
 }
 
+Function function_named(const std::string& name) {
+  if (name == "exp") return Function::exp;
+  if (name == "sigmoid") return Function::sigmoid;
+  if (name == "silu") return Function::silu;
+  require(name == "softplus", "name: expected exp, sigmoid, silu or softplus, got " + name);
+  return Function::softplus;
+}
+
 }  // namespace
 
 void bind_elementwise(nb::module_& m) {
@@ -62,6 +70,28 @@ void bind_elementwise(nb::module_& m) {
         head_gate({o.data(), gate.data(), rows, heads, dim});
       },
       nb::arg("o").noconvert(), nb::arg("gate").noconvert());
+  m.def(
+      "apply",
+      [](const std::string& name, In<float> x, Out<float> y) {
+        Function function = function_named(name);
+        require(x.ndim() == 1, "x: expected [count], got " + shape_text(x));
+        int64_t count = x.shape(0);
+        require_shape(y, {count}, "y");
+        nb::gil_scoped_release release;
+        apply({function, x.data(), y.data(), count});
+      },
+      nb::arg("name"), nb::arg("x").noconvert(), nb::arg("y").noconvert());
+  m.def(
+      "to_half",
+      [](In<float> x, const std::string& dtype, Out<uint16_t> y) {
+        require(dtype == "bf16" || dtype == "fp16", "dtype: expected bf16 or fp16, got " + dtype);
+        require(x.ndim() == 1, "x: expected [count], got " + shape_text(x));
+        int64_t count = x.shape(0);
+        require_shape(y, {count}, "y");
+        nb::gil_scoped_release release;
+        to_half({x.data(), y.data(), count, dtype == "bf16"});
+      },
+      nb::arg("x").noconvert(), nb::arg("dtype"), nb::arg("y").noconvert());
   m.def("embed", &embed_rows, nb::arg("ids").noconvert(), nb::arg("table").noconvert(),
         nb::arg("scales").noconvert().none(), nb::arg("dtype"), nb::arg("out").noconvert());
 }

@@ -51,7 +51,9 @@ void embed(const EmbedArgs& a) {
     const int8_t* bytes = static_cast<const int8_t*>(a.table) + id * a.width;
     const vf scale = set1(a.type == TableType::int8 ? a.scales[id] : 1.0f);
     auto eight = [&](const uint16_t* h, const int8_t* b) {
-      return a.type == TableType::bf16 ? load_bf16(h) : a.type == TableType::fp16 ? load_f16(h) : load_i8(b) * scale;
+      return a.type == TableType::bf16   ? load_bf16(h)
+             : a.type == TableType::fp16 ? load_f16(h)
+                                         : load_i8(b) * scale;
     };
     int64_t i = 0;
     for (; i + 8 <= a.width; i += 8) store(out + i, eight(half + i, bytes + i));
@@ -63,6 +65,50 @@ void embed(const EmbedArgs& a) {
     else
       std::memcpy(half_tail, half + i, (a.width - i) * 2);
     store_partial(out + i, eight(half_tail, byte_tail), static_cast<int>(a.width - i));
+  });
+}
+
+namespace {
+
+constexpr int64_t kPiece = 4096;  // elements of a task
+
+template <class F>
+void map(const ApplyArgs& a, F f) {
+  parallel_for((a.count + kPiece - 1) / kPiece, [&](int64_t task, int) {
+    const int64_t last = std::min((task + 1) * kPiece, a.count);
+    for (int64_t i = task * kPiece; i < last; i += 8) {
+      int n = static_cast<int>(std::min<int64_t>(8, last - i));
+      store_partial(a.y + i, f(load_partial(a.x + i, n)), n);
+    }
+  });
+}
+
+}  // namespace
+
+void apply(const ApplyArgs& a) {
+  switch (a.function) {
+    case Function::exp:
+      return map(a, [](vf x) { return exp(x); });
+    case Function::sigmoid:
+      return map(a, [](vf x) { return sigmoid(x); });
+    case Function::silu:
+      return map(a, [](vf x) { return silu(x); });
+    case Function::softplus:
+      return map(a, [](vf x) { return softplus(x); });
+  }
+}
+
+void to_half(const ToHalfArgs& a) {
+  parallel_for((a.count + kPiece - 1) / kPiece, [&](int64_t task, int) {
+    const int64_t last = std::min((task + 1) * kPiece, a.count);
+    int64_t i = task * kPiece;
+    if (a.bf16) {
+      for (; i + 8 <= last; i += 8) store_bf16(a.y + i, load(a.x + i));
+      for (; i < last; ++i) a.y[i] = to_bf16(a.x[i]);
+    } else {
+      for (; i + 8 <= last; i += 8) store_f16(a.y + i, load(a.x + i));
+      for (; i < last; ++i) a.y[i] = to_f16(a.x[i]);
+    }
   });
 }
 

@@ -31,8 +31,28 @@ struct EmbedArgs {
   TableType type;
 };
 
+// The vector functions that the other kernels are made of, element by element.
+enum class Function { exp, sigmoid, silu, softplus };
+
+struct ApplyArgs {
+  Function function;
+  const float* x;  // [count]
+  float* y;        // [count], may be x
+  int64_t count;
+};
+
+// fp32 to the nearest BF16 or FP16, ties to even.
+struct ToHalfArgs {
+  const float* x;  // [count]
+  uint16_t* y;     // [count]
+  int64_t count;
+  bool bf16;
+};
+
 }  // namespace mn
 
 MN_KERNEL(rms_norm, RmsNormArgs)
 MN_KERNEL(head_gate, HeadGateArgs)
 MN_KERNEL(embed, EmbedArgs)
+MN_KERNEL(apply, ApplyArgs)
+MN_KERNEL(to_half, ToHalfArgs)

@@ -16,11 +16,13 @@ constexpr int64_t kRows = 16;     // tokens of a prepare task
 constexpr int64_t kColumns = 32;  // of the state, in one recurrence task: 128 x 32 floats stay in L1
 
 // log(1 + e^x), accurate where e^x is tiny too.
-float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
+float softplus(float x) {
+  return x > 20.0f ? x : std::log1p(std::exp(x));
+}
 
-// out[t] = silu(sum over taps of conv[c][tap] * row t - before + tap) for tokens [0, count) and `m` (at most 8)
-// channels; rows(i) is row i, from -before on. The window slides in registers: rows lie far apart, and in one
-// set of the cache.
+// out[t] = silu(sum over taps of conv[c][tap] * row t - before + tap) for tokens [0, count) and `m` (at most
+// 8) channels; rows(i) is row i, from -before on. The window slides in registers: rows lie far apart, and in
+// one set of the cache.
 template <int TAPS, class Rows>
 void convolve(const float* conv, int m, int64_t count, Rows rows, float* out, int64_t stride) {
   vf w[TAPS], x[TAPS];
@@ -168,13 +170,17 @@ void recur(const KdaRecurrenceArgs& a, int64_t first, int64_t tokens, int64_t he
   }
 }
 
-void recur_n(int vectors, const KdaRecurrenceArgs& a, int64_t first, int64_t tokens, int64_t head, int64_t column,
-             float* s, int64_t stride) {
+void recur_n(int vectors, const KdaRecurrenceArgs& a, int64_t first, int64_t tokens, int64_t head,
+             int64_t column, float* s, int64_t stride) {
   switch (vectors) {
-    case 1: return recur<1>(a, first, tokens, head, column, s, stride);
-    case 2: return recur<2>(a, first, tokens, head, column, s, stride);
-    case 3: return recur<3>(a, first, tokens, head, column, s, stride);
-    default: return recur<4>(a, first, tokens, head, column, s, stride);
+    case 1:
+      return recur<1>(a, first, tokens, head, column, s, stride);
+    case 2:
+      return recur<2>(a, first, tokens, head, column, s, stride);
+    case 3:
+      return recur<3>(a, first, tokens, head, column, s, stride);
+    default:
+      return recur<4>(a, first, tokens, head, column, s, stride);
   }
 }
 

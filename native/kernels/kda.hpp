@@ -8,12 +8,13 @@ namespace mn {
 
 enum class ForgetGate { sigmoid, softplus };
 
-// Rows are sequence-major: `sequences` of n = rows / sequences consecutive tokens each; sequence s has slot slots[s].
-// Causal depthwise convolution and SiLU of q, k, v; L2 norms of q and k; decay = exp(g); beta = sigmoid(b).
+// Rows are sequence-major: `sequences` of n = rows / sequences consecutive tokens each; sequence s has slot
+// slots[s]. Causal depthwise convolution and SiLU of q, k, v; L2 norms of q and k; decay = exp(g); beta =
+// sigmoid(b).
 struct KdaPrepareArgs {
-  const float* y;        // [rows, y_width]: projected rows
-  int64_t columns[3];    // where q, k, v begin in y
-  const float* forget;   // [rows, forget_width]
+  const float* y;       // [rows, y_width]: projected rows
+  int64_t columns[3];   // where q, k, v begin in y
+  const float* forget;  // [rows, forget_width]
   int64_t forget_column;
   const float* b;        // [rows, heads]
   const float* conv;     // [3 * heads * dim, 4]; the last tap is the current token's

@@ -78,7 +78,8 @@ void route(const RouteArgs& a) {
   constexpr int64_t kRows = 32;
   parallel_for((a.rows + kRows - 1) / kRows, [&](int64_t task, int worker) {
     float* scratch = static_cast<float*>(worker_scratch(worker, 4 * (2 * a.experts + 2 * a.groups + 16)));
-    for (int64_t row = task * kRows; row < std::min((task + 1) * kRows, a.rows); ++row) route_row(a, row, scratch);
+    for (int64_t row = task * kRows; row < std::min((task + 1) * kRows, a.rows); ++row)
+      route_row(a, row, scratch);
   });
 }
 
