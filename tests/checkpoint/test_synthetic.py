@@ -179,7 +179,7 @@ def test_chat_template_is_lings_format():
         messages=[system, user, answer, user], add_generation_prompt=True, enable_thinking=False
     ) == (
         "<role>SYSTEM</role>Be brief.\ndetailed thinking off<|role_end|><role>HUMAN</role>Hi<|role_end|>"
-        "<role>ASSISTANT</role>Hello<|role_end|><role>HUMAN</role>Hi<|role_end|>"
+        "<role>ASSISTANT</role>\n<think></think>Hello<|role_end|><role>HUMAN</role>Hi<|role_end|>"
         "<role>ASSISTANT</role>\n<think></think>"
     )
 

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from mindnano.engine.sampling import Sampled
 from mindnano.engine.timings import Timings
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A piece of an answer: text that can be shown, and the tokens since the last piece.
+
+    The two don't correspond: text may be held back for a character or stop string that isn't complete.
+    """
+
+    text: str
+    token_ids: list[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
+    """Tokens of the prompt and of the answer, the one that ended it included."""
+
     prompt_tokens: int
     completion_tokens: int
 
@@ -18,18 +31,22 @@ class Usage:
     def total_tokens(self) -> int:
         return self.prompt_tokens + self.completion_tokens
 
+    def as_dict(self) -> dict[str, int]:
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "total_tokens": self.total_tokens,
+        }
 
-@dataclass(frozen=True)
-class Delta:
-    """What came since the last one: text that may be shown, and the tokens behind it and behind what is held back."""
 
-    text: str
-    token_ids: list[int]
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Completion:
-    """An answer. finish_reason: "stop" (end token or stop string), "length" or "cancelled"."""
+    """A whole answer.
+
+    token_ids: everything that was sampled, also an EOS and what a stop string cut from the text.
+    finish_reason: "stop" (EOS or a stop string), "length" (max_tokens or the context) or "cancelled".
+    logprobs: one entry a token where SamplingParams.logprobs asked for it, of the model's own distribution.
+    """
 
     text: str
     token_ids: list[int]
@@ -39,10 +56,21 @@ class Completion:
     logprobs: list[Sampled] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
-        data = asdict(self)
-        data["timings"] = self.timings.as_dict()
-        data["usage"]["total_tokens"] = self.usage.total_tokens
-        if self.logprobs is None:
-            del data["logprobs"]
-        return data
+        """Plain values, ready for JSON."""
+        values: dict[str, Any] = {
+            "text": self.text,
+            "token_ids": list(self.token_ids),
+            "finish_reason": self.finish_reason,
+            "usage": self.usage.as_dict(),
+            "timings": self.timings.as_dict(),
+        }
+        if self.logprobs is not None:
+            values["logprobs"] = [
+                {
+                    "token": one.token,
+                    "logprob": one.logprob,
+                    "top": [{"token": token, "logprob": logprob} for token, logprob in one.top or []],
+                }
+                for one in self.logprobs
+            ]
+        return values

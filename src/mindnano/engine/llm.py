@@ -125,8 +125,9 @@ class LLM:
         )
         self.kv, self.kv_layout, self.device, self.block = kv, kv_layout, "cpu", prefill_block
         self.synthetic = self._files.synthetic
+        self.generation = self._files.generation  # the settings that the model recommends
         self.tokenizer = Tokenizer(self._files.tokenizer_json, self.config)
-        self.chat_template = ChatTemplate(self._files.chat_template, self.tokenizer.guard)
+        self.chat_template = ChatTemplate(self._files.chat_template)
         self._model = Decoder(self.config, self._files.weights, kv)
         self._pool = SlotPool(self.config, kv_layout, kv, self.context, slots)
         self._prefixes = PrefixCache(self._pool, cache_budget)
@@ -179,8 +180,7 @@ class LLM:
 
     def chat_tokens(self, messages: Seq[Mapping[str, Any]], thinking: bool = False) -> list[int]:
         """The prompt of a conversation as token ids."""
-        text = self.chat_template.render(messages, enable_thinking=thinking)
-        return self.tokenizer.encode(text, special=True)
+        return self.chat_template.encode(self.tokenizer, messages, enable_thinking=thinking)
 
     def save_session(self, folder: str | Path, name: str, messages: Seq[Mapping[str, Any]]) -> SessionInfo:
         """Keep what was computed of a conversation as one file in `folder`, replacing a session of that name.

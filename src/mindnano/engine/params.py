@@ -1,26 +1,44 @@
-"""What a caller may say about sampling."""
+"""How an answer's tokens are chosen and where it ends."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Self
 
-from mindnano.errors import MindNanoError
+from mindnano.errors import MindNanoError, shorten
+
+MAX_STOPS = 64
+MAX_STOP_CHARACTERS = 1024
+MAX_LOGPROBS = 128
+MAX_BIASES = 4096
+
+_RANGES: dict[str, tuple[float, float]] = {
+    "temperature": (0.0, 100.0),
+    "top_p": (1e-6, 1.0),
+    "min_p": (0.0, 1.0),
+    "repetition_penalty": (0.01, 100.0),
+    "presence_penalty": (-2.0, 2.0),
+    "frequency_penalty": (-2.0, 2.0),
+}
+_COUNTS: dict[str, tuple[int, int]] = {
+    "max_tokens": (1, 1 << 30),
+    "top_k": (0, 1 << 30),
+    "seed": (0, (1 << 64) - 1),
+    "logprobs": (0, MAX_LOGPROBS),
+}
 
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How an answer is chosen and when it ends.
+    """Sampling and stopping of one request. Checked when made: MindNanoError names the option and its range.
 
-    max_tokens: None for as many as the context holds. temperature 0 is greedy. top_k 0, top_p 1 and min_p 0 are
-    off. repetition_penalty divides (or multiplies, below zero) the logits of tokens in prompt and answer
-    (CTRL, arXiv 1909.05858); presence and frequency penalties are subtracted for tokens of the answer, as in
-    OpenAI's API. logit_bias is added. stop: strings that end the answer and are cut off. logprobs: None, or how
-    many alternatives to report a token (0: the chosen one only); they are of the model's own distribution,
-    before penalties, bias and temperature.
-
-    Raises MindNanoError naming the field and what was expected.
+    max_tokens: None for as many as the context holds. temperature: 0 is greedy (the filters then change
+    nothing). top_k: 0 for all. repetition_penalty (HF): tokens of prompt and answer, 1 for none.
+    presence_penalty, frequency_penalty (OpenAI): tokens of the answer. logit_bias: token id to -100..100,
+    added to its logit. seed: None for a fresh one. stop: strings that end the answer and aren't part of it.
+    logprobs: None, or how many of the likeliest tokens to report beside the chosen one.
     """
 
     max_tokens: int | None = None
@@ -39,43 +57,76 @@ class SamplingParams:
     logprobs: int | None = None
 
     def __post_init__(self) -> None:
-        if self.max_tokens is not None:
-            _whole("max_tokens", self.max_tokens, 1, 1 << 31)
-        _real("temperature", self.temperature, 0.0, 100.0)
-        _whole("top_k", self.top_k, 0, 1 << 31)
-        _real("top_p", self.top_p, 0.0, 1.0)
-        if self.top_p == 0.0:
-            raise MindNanoError("top_p: expected a number above 0 and at most 1, got 0; for greedy use temperature 0")
-        _real("min_p", self.min_p, 0.0, 1.0)
-        _real("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
-        _real("presence_penalty", self.presence_penalty, -100.0, 100.0)
-        _real("frequency_penalty", self.frequency_penalty, -100.0, 100.0)
-        if self.seed is not None:
-            _whole("seed", self.seed, 0, (1 << 64) - 1)
-        for token, bias in self.logit_bias.items():
-            _whole("logit_bias token", token, 0, 1 << 31)
-            _real(f"logit_bias of token {token}", bias, -1000.0, 1000.0)
-        if isinstance(self.stop, str):
-            raise MindNanoError("stop: expected a sequence of strings, got one string; put it in a tuple")
-        for stop in self.stop:
-            if not isinstance(stop, str) or not stop:
-                raise MindNanoError(f"stop: expected strings that aren't empty, got {stop!r}")
-        for token in self.stop_token_ids:
-            _whole("stop_token_ids", token, 0, 1 << 31)
-        if self.logprobs is not None:
-            _whole("logprobs", self.logprobs, 0, 100)
+        for name, (low, high) in _RANGES.items():
+            object.__setattr__(self, name, _number(name, getattr(self, name), low, high))
+        for name, (least, most) in _COUNTS.items():
+            value = getattr(self, name)
+            if value is not None or name == "top_k":
+                _whole(name, value, least, most)
+        if not isinstance(self.ignore_eos, bool):
+            raise MindNanoError(f"ignore_eos: expected true or false, got {shorten(self.ignore_eos)}")
+        object.__setattr__(self, "stop", _stops(self.stop))
+        object.__setattr__(self, "stop_token_ids", _token_ids(self.stop_token_ids))
+        object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
 
     @property
     def greedy(self) -> bool:
-        return self.temperature == 0.0
+        return self.temperature == 0
+
+    @classmethod
+    def for_model(cls, generation: Mapping[str, Any], **given: Any) -> Self:
+        """What `given` says, and for the rest what the model's generation_config.json recommends.
+
+        A value of None in `given` counts as not given. `do_sample: false` means greedy.
+        """
+        names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+        settings = {name: generation[name] for name in names if name in generation}
+        if generation.get("do_sample") is False:
+            settings["temperature"] = 0.0
+        return cls(**(settings | {name: value for name, value in given.items() if value is not None}))
 
 
-def _whole(name: str, value: object, low: int, high: int) -> None:
+def _number(name: str, value: object, low: float, high: float) -> float:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not math.isfinite(value)
+        or not low <= value <= high
+    ):
+        raise MindNanoError(f"{name}: expected a number from {low:g} to {high:g}, got {shorten(value)}")
+    return float(value)
+
+
+def _whole(name: str, value: object, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise MindNanoError(f"{name}: expected a whole number from {low} to {high}, got {value!r}")
+        raise MindNanoError(f"{name}: expected a whole number from {low} to {high}, got {shorten(value)}")
+    return value
 
 
-def _real(name: str, value: object, low: float, high: float) -> None:
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not good or not low <= value <= high:  # type: ignore[operator]
-        raise MindNanoError(f"{name}: expected a number from {low:g} to {high:g}, got {value!r}")
+def _stops(value: Any) -> tuple[str, ...]:
+    stops = (value,) if isinstance(value, str) else value
+    if not isinstance(stops, tuple | list) or len(stops) > MAX_STOPS:
+        raise MindNanoError(f"stop: expected at most {MAX_STOPS} strings, got {shorten(value)}")
+    for stop in stops:
+        if not isinstance(stop, str) or not 0 < len(stop) <= MAX_STOP_CHARACTERS:
+            raise MindNanoError(
+                f"stop: expected strings of 1 to {MAX_STOP_CHARACTERS} characters, got {shorten(stop)}"
+            )
+    return tuple(stops)
+
+
+def _token_ids(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, tuple | list):
+        raise MindNanoError(f"stop_token_ids: expected a list of token ids, got {shorten(value)}")
+    return tuple(_whole("stop_token_ids", token, 0, 1 << 30) for token in value)
+
+
+def _biases(value: Any) -> dict[int, float]:
+    if not isinstance(value, Mapping) or len(value) > MAX_BIASES:
+        raise MindNanoError(
+            f"logit_bias: expected a map of at most {MAX_BIASES} token ids to numbers, got {shorten(value)}"
+        )
+    return {
+        _whole("logit_bias: token id", token, 0, 1 << 30): _number("logit_bias", bias, -100.0, 100.0)
+        for token, bias in value.items()
+    }

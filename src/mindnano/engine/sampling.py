@@ -1,7 +1,23 @@
-"""Logits into a token. Order: penalties, bias, temperature, top-k, top-p, min-p, draw."""
+"""One token out of logits: penalties and bias, temperature, filters, a draw.
+
+The order is transformers' (generation/utils.py, `_get_logits_processor`) with OpenAI's penalties between:
+
+1. repetition penalty p on tokens of prompt and answer: l / p where l > 0, l * p otherwise (arXiv 1909.05858)
+2. presence and frequency on tokens of the answer: l - presence - frequency * count (OpenAI API reference)
+3. logit bias: l + bias
+4. temperature 0: the largest, the lowest id where several are equal. Otherwise l / temperature, then
+5. top-k: the k largest, ties by lowest id
+6. top-p: of what is left, renormalised, the likeliest until their sum reaches p, the one that crosses it
+   included (arXiv 1904.09751)
+7. min-p: what has at least min-p times the probability of the likeliest (arXiv 2407.01082)
+8. one uniform number from the request's own generator picks by inverse distribution function
+
+Log-probabilities are those of the model itself, before any of this.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,117 +28,197 @@ from mindnano.engine.params import SamplingParams
 from mindnano.errors import EngineError, MindNanoError
 
 F32 = NDArray[np.float32]
-_FIRST_CANDIDATES = 256  # top-p looks at this many first, and at all where they don't hold its mass
+F64 = NDArray[np.float64]
+I64 = NDArray[np.int64]
+
+TOP_P_FIRST = 1024  # candidates that top-p sorts first; nearly always enough
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sampled:
-    """A chosen token; with logprobs asked for, its log-probability and the likeliest tokens' (id, logprob)."""
+    """A chosen token. Without `SamplingParams.logprobs`, `logprob` and `top` are None."""
 
     token: int
     logprob: float | None = None
-    top: tuple[tuple[int, float], ...] = ()
+    top: list[tuple[int, float]] | None = None  # likeliest first
+
+
+class TokenCounts:
+    """How often each token was seen, as arrays that grow: ids [n] and counts [n]."""
+
+    def __init__(self) -> None:
+        self._index: dict[int, int] = {}
+        self._ids = np.empty(64, np.int64)
+        self._counts = np.empty(64, np.float32)
+
+    def add(self, token: int) -> None:
+        at = self._index.get(token)
+        if at is None:
+            at = self._index[token] = len(self._index)
+            if at == len(self._ids):
+                self._ids = np.resize(self._ids, 2 * at)
+                self._counts = np.resize(self._counts, 2 * at)
+            self._ids[at], self._counts[at] = token, 0
+        self._counts[at] += 1
+
+    @property
+    def ids(self) -> I64:
+        return self._ids[: len(self._index)]
+
+    @property
+    def counts(self) -> F32:
+        return self._counts[: len(self._index)]
 
 
 class Sampler:
-    """Chooses the tokens of one answer. With a seed the choice depends on nothing but seed, logits and params."""
+    """Chooses the tokens of one request. Depends on its own seed and logits only, not on other requests."""
 
     def __init__(self, params: SamplingParams, prompt: Sequence[int], vocabulary: int) -> None:
+        for name, tokens in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
+            for token in tokens:
+                if token >= vocabulary:
+                    raise MindNanoError(f"{name}: token id {token}, expected 0 to {vocabulary - 1}")
         self.params = params
-        for token in params.logit_bias:
-            if token >= vocabulary:
-                raise MindNanoError(f"logit_bias: token {token} is outside the vocabulary of {vocabulary}")
+        self._vocabulary = vocabulary
         self._random = np.random.Generator(np.random.PCG64(params.seed))
-        self._bias_ids = np.fromiter(params.logit_bias, np.int64, len(params.logit_bias))
-        self._bias = np.fromiter(params.logit_bias.values(), np.float32, len(params.logit_bias))
-        self._counts: dict[int, int] = {}  # tokens of the answer
-        self._seen = np.unique(np.asarray(prompt, np.int64)) if params.repetition_penalty != 1.0 else None
+        self._seen = TokenCounts() if params.repetition_penalty != 1 else None
+        if self._seen is not None:
+            for token in dict.fromkeys(prompt):
+                self._seen.add(token)
+        counting = params.presence_penalty != 0 or params.frequency_penalty != 0
+        self._answer = TokenCounts() if counting else None
+        self._bias_ids = np.fromiter(params.logit_bias.keys(), np.int64)
+        self._bias = np.fromiter(params.logit_bias.values(), np.float32)
 
     def sample(self, logits: F32) -> Sampled:
-        """The next token from logits [vocabulary], which stay as they are.
-
-        Raises EngineError where a logit isn't finite: then the model, not the sampling, went wrong.
+        """The next token for `logits`, float32 [vocabulary], left unchanged. Raises EngineError if they
+        aren't finite.
         """
-        if not np.isfinite(logits.sum(dtype=np.float64)):
-            raise EngineError("the model produced logits that are not finite; the file is damaged or not supported")
-        adjusted = self._adjusted(logits)
-        if self.params.greedy:
-            token = int(adjusted.argmax())
-        else:
-            token = self._draw(adjusted)
-        self._counts[token] = self._counts.get(token, 0) + 1
-        if self._seen is not None and token not in self._seen:
-            self._seen = np.append(self._seen, token)
+        if logits.shape != (self._vocabulary,):
+            raise EngineError(f"logits: expected shape ({self._vocabulary},), got {logits.shape}")
+        scores = self._adjusted(logits)
+        token = self._greedy(scores) if self.params.greedy else self._draw(scores)
+        for counts in (self._seen, self._answer):
+            if counts is not None:
+                counts.add(token)
         if self.params.logprobs is None:
             return Sampled(token)
-        return self._with_logprobs(logits, token)
+        return self._with_logprobs(token, logits, self.params.logprobs)
 
     def _adjusted(self, logits: F32) -> F32:
-        p = self.params
-        answer = bool(self._counts) and (p.presence_penalty != 0.0 or p.frequency_penalty != 0.0)
-        if self._seen is None and not answer and not len(self._bias):
+        """Logits after penalties and bias: a copy where there are any."""
+        if self._seen is None and self._answer is None and not len(self._bias):
             return logits
-        logits = logits.copy()
+        scores = logits.copy()
         if self._seen is not None:
-            seen = logits[self._seen]
-            factor = np.float32(p.repetition_penalty)
-            logits[self._seen] = np.where(seen > 0, seen / factor, seen * factor)
-        if answer:
-            ids = np.fromiter(self._counts, np.int64, len(self._counts))
-            counts = np.fromiter(self._counts.values(), np.float32, len(self._counts))
-            logits[ids] -= np.float32(p.presence_penalty) + np.float32(p.frequency_penalty) * counts
-        if len(self._bias):
-            logits[self._bias_ids] += self._bias
-        return logits
+            ids, penalty = self._seen.ids, np.float32(self.params.repetition_penalty)
+            values = scores[ids]
+            scores[ids] = np.where(values > 0, values / penalty, values * penalty)
+        if self._answer is not None:
+            presence, frequency = self.params.presence_penalty, self.params.frequency_penalty
+            scores[self._answer.ids] -= np.float32(presence) + np.float32(frequency) * self._answer.counts
+        scores[self._bias_ids] += self._bias
+        return scores
 
-    def _draw(self, logits: F32) -> int:
-        """One token by temperature and the filters; ties in rank go to the lower id."""
-        p = self.params
-        scaled = logits.astype(np.float64) / p.temperature
-        scaled -= scaled.max()
-        count = len(scaled)
-        if 0 < p.top_k < count:
-            ids = _largest(scaled, p.top_k)
-            probs = np.exp(scaled[ids])
-            probs /= probs.sum()
-        elif p.top_p < 1.0:
-            weights = np.exp(scaled)
-            weights /= weights.sum()
-            ids = _largest(weights, min(_FIRST_CANDIDATES, count))
-            if weights[ids].sum() < p.top_p:
-                ids = _largest(weights, count)
-            probs = weights[ids]
-        else:
-            ids = None
-            probs = np.exp(scaled)
-            probs /= probs.sum()
-        if ids is not None and p.top_p < 1.0:
-            keep = int(np.searchsorted(np.cumsum(probs), p.top_p)) + 1  # the token that crosses it stays
-            ids, probs = ids[:keep], probs[:keep]
-        if p.min_p > 0.0:
-            likely = probs >= p.min_p * probs.max()
-            ids = np.flatnonzero(likely) if ids is None else ids[likely]
-            probs = probs[likely]
-        edges = np.cumsum(probs)
-        at = int(np.searchsorted(edges, self._random.random() * edges[-1], side="right"))
-        at = min(at, len(edges) - 1)
+    def _greedy(self, scores: F32) -> int:
+        token = int(scores.argmax())
+        _check_finite(scores[token])
+        return token
+
+    def _draw(self, scores: F32) -> int:
+        params = self.params
+        ids, weights = candidates(scores, params.temperature, params.top_k, params.top_p, params.min_p)
+        cumulated = weights.cumsum()
+        at = int(cumulated.searchsorted(self._random.random() * cumulated[-1], side="right"))
+        at = min(at, len(weights) - 1)  # the product can round up to the sum itself
         return at if ids is None else int(ids[at])
 
-    def _with_logprobs(self, logits: F32, token: int) -> Sampled:
-        wide = logits.astype(np.float64)
-        top = wide.max()
-        total = float(top + np.log(np.exp(wide - top).sum()))
-        wanted = self.params.logprobs or 0
-        ids = _largest(wide, min(wanted, len(wide))) if wanted else ()
-        return Sampled(token, float(wide[token]) - total, tuple((int(i), float(wide[i]) - total) for i in ids))
+    def _with_logprobs(self, token: int, logits: F32, count: int) -> Sampled:
+        peak = float(logits.max())
+        _check_finite(peak)
+        total = peak + math.log(float(np.exp(logits - np.float32(peak)).sum(dtype=np.float64)))
+        top = largest(logits, min(count, self._vocabulary))
+        return Sampled(token, float(logits[token]) - total, [(int(i), float(logits[i]) - total) for i in top])
 
 
-def _largest(values: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-    """Ids of the `count` largest values in descending order, equal ones by ascending id."""
-    if count < len(values):
-        edge = np.partition(values, len(values) - count)[len(values) - count]
-        above = np.flatnonzero(values > edge)
-        ids = np.concatenate([above, np.flatnonzero(values == edge)[: count - len(above)]])
+def candidates(
+    scores: F32, temperature: float, top_k: int, top_p: float, min_p: float
+) -> tuple[I64 | None, F64]:
+    """What may be drawn: ids (None for all, in order) and their weights, probabilities up to a common factor.
+
+    scores: float32 [vocabulary]. Raises EngineError where the largest isn't finite.
+    """
+    peak = scores.max()  # NaN anywhere gives NaN
+    _check_finite(peak)
+    ids: I64 | None = None
+    if 0 < top_k < len(scores):
+        ids = largest(scores, top_k)
+        weights = _weights(scores[ids], peak, temperature)
     else:
-        ids = np.arange(len(values))
-    return ids[np.lexsort((ids, -values[ids]))]
+        weights = _weights(scores, peak, temperature)
+    if top_p < 1:
+        if ids is None:
+            ids, weights = _nucleus_of_all(scores, weights, top_p)
+        else:
+            keep = _nucleus(weights, float(weights.sum()), top_p)
+            ids, weights = ids[:keep], weights[:keep]
+    if min_p > 0:  # the likeliest has weight 1
+        kept = np.flatnonzero(weights >= min_p)
+        ids, weights = (kept if ids is None else ids[kept]), weights[kept]
+    return ids, weights
+
+
+def largest(scores: F32, count: int) -> I64:
+    """Ids of the `count` largest, largest first, equal ones by lowest id."""
+    if count == 0:
+        return np.empty(0, np.int64)
+    if count < len(scores):
+        last = -np.partition(-scores, count - 1)[count - 1]
+        above = np.flatnonzero(scores > last)
+        equal = np.flatnonzero(scores == last)[: count - len(above)]
+        ids = np.concatenate((above, equal))
+    else:
+        ids = np.arange(len(scores))
+    return _sorted(scores[ids], ids)
+
+
+def _sorted(scores: F32, ids: I64) -> I64:
+    """`ids` by descending score, then by id: as one integer each, which NumPy sorts many times faster than
+    pairs.
+    """
+    bits = (scores + np.float32(0)).view(np.int32)  # + 0 makes -0 equal to 0
+    ascending = bits ^ ((bits >> 31) & np.int32(0x7FFFFFFF))  # as integers in the order of the floats
+    keys = (~ascending.astype(np.int64) << 32) | ids
+    keys.sort()
+    return keys & 0xFFFFFFFF
+
+
+def _weights(scores: F32, peak: np.float32, temperature: float) -> F64:
+    """Softmax numerators: 1 for the largest. Divided last, so that a tiny temperature can't overflow."""
+    weights: F64 = np.exp((scores - peak) / np.float32(max(temperature, 1e-6))).astype(np.float64)
+    return weights
+
+
+def _nucleus(weights: F64, total: float, top_p: float) -> int:
+    """How many of descending `weights` top-p keeps; len + 1 where their sum doesn't reach it."""
+    return int(weights.cumsum().searchsorted(top_p * total, side="left")) + 1
+
+
+def _nucleus_of_all(scores: F32, weights: F64, top_p: float) -> tuple[I64, F64]:
+    """Top-p over the whole vocabulary, sorting only as many as it takes."""
+    total, count = float(weights.sum()), TOP_P_FIRST
+    while True:
+        count = min(count, len(scores))
+        ids = largest(scores, count)
+        keep = _nucleus(weights[ids], total, top_p)
+        if keep <= count or count == len(scores):
+            return ids[:keep], weights[ids[:keep]]
+        count *= 8
+
+
+def _check_finite(value: float | np.float32) -> None:
+    if not math.isfinite(value):
+        raise EngineError(
+            f"the model computed logits that are not finite (the largest is {value}); the file is damaged, or "
+            "this engine is wrong on this machine (mindnano doctor tells more)"
+        )

@@ -1,4 +1,4 @@
-"""Stop strings, found in text that comes in pieces."""
+"""Stop strings, matched on text and so across tokens."""
 
 from __future__ import annotations
 
@@ -6,39 +6,43 @@ from collections.abc import Sequence
 
 
 class StopMatcher:
-    """Passes text on until a stop string begins; holds back what could be the beginning of one."""
+    """Passes text through until a stop string is complete.
+
+    The text ends where the first stop string that becomes complete begins; of several that are complete at
+    the same character, the longest counts. How the text is cut into pieces changes nothing. The longest end
+    of the text that could become a stop string is held back.
+    """
 
     def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = tuple(stops)
+        self._stops = tuple(dict.fromkeys(stops))
         self._held = ""
-        self.stopped = False
+        self.stopped: str | None = None  # the stop string that was found
 
     def push(self, text: str) -> str:
-        """Text that is safe to show after `text` came. After a match: what stood before it, then nothing more."""
-        if self.stopped:
+        """What of the text so far can be shown now and wasn't yet; nothing after a stop string."""
+        if self.stopped is not None or not text:
             return ""
         if not self._stops:
             return text
-        self._held += text
-        found = [at for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        text = self._held + text
+        found = [(at + len(stop), -len(stop), stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:
-            self.stopped = True
-            shown, self._held = self._held[: min(found)], ""
-            return shown
-        keep = self._longest_beginning()
-        cut = len(self._held) - keep
-        shown, self._held = self._held[:cut], self._held[cut:]
-        return shown
+            end, _, self.stopped = min(found)
+            self._held = ""
+            return text[: end - len(self.stopped)]
+        hold = max(_open_end(text, stop) for stop in self._stops)
+        self._held = text[len(text) - hold :]
+        return text[: len(text) - hold]
 
     def finish(self) -> str:
-        """What was held back for a stop string that didn't come."""
-        shown, self._held = self._held, ""
-        return "" if self.stopped else shown
+        """The rest, when no more text comes."""
+        held, self._held = self._held, ""
+        return held
 
-    def _longest_beginning(self) -> int:
-        """Length of the longest suffix of the held text that a stop string begins with."""
-        most = min(len(self._held), max(map(len, self._stops)) - 1)
-        for length in range(most, 0, -1):
-            if any(stop.startswith(self._held[-length:]) for stop in self._stops):
-                return length
-        return 0
+
+def _open_end(text: str, stop: str) -> int:
+    """Length of the longest end of `text` that `stop` begins with; `text` doesn't contain `stop`."""
+    for length in range(min(len(text), len(stop) - 1), 0, -1):
+        if text.endswith(stop[:length]):
+            return length
+    return 0

@@ -1,124 +1,162 @@
-"""A byte-level BPE tokenizer read from a checkpoint's tokenizer.json."""
+"""Byte-level BPE from a `tokenizer.json`."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
-from tokenizers import Tokenizer as Backend
+import tokenizers
 
-from mindnano.checkpoint.config import ModelConfig
 from mindnano.errors import MindNanoError, shorten
 
-_MOST_BYTES = 64 << 20
-GUARD = "\ue000"  # put after the first character of a special token's text that is to stay plain text
+if TYPE_CHECKING:
+    from mindnano.checkpoint.config import ModelConfig
 
-
-def _byte_alphabet() -> dict[str, int]:
-    """The characters that byte-level BPE writes bytes as (GPT-2): printable ones stand for themselves."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
+# Special tokens that end an answer in the families we read, beside those that the configuration names.
+END_TOKENS = ("<|role_end|>", "<|endoftext|>", "<|im_end|>", "[EOS]")
+# A Unicode noncharacter, put after each character of what looks like a special token but came from a user.
+SHIELD = "\ufdd0"
 
 
 class Tokenizer:
-    """Text to ids and back. Raises MindNanoError for a tokenizer that is missing, damaged or no byte-level BPE."""
+    """Encodes text and decodes ids; safe to use from several threads.
+
+    Special tokens (`"special": true` in the file) are recognised in text only where asked for. Nothing is
+    added to what is encoded, not even a BOS. Raises MindNanoError for a file that isn't byte-level BPE or
+    doesn't belong to the model. Without a file (data None) ids decode to nothing and encoding is an error.
+    """
 
     def __init__(self, data: bytes | None, config: ModelConfig) -> None:
-        if data is None:
-            raise MindNanoError("tokenizer.json: missing from the model; put it beside config.json")
-        if len(data) > _MOST_BYTES:
-            raise MindNanoError(f"tokenizer.json: {len(data)} bytes, expected at most {_MOST_BYTES}")
-        try:
-            self._backend = Backend.from_str(data.decode("utf-8"))
-            spec = json.loads(data)
-        except Exception as error:  # the library raises bare Exception
-            raise MindNanoError(f"tokenizer.json: can't be read ({shorten(str(error))})") from None
-        decoder = spec.get("decoder") or {}
-        kinds = {decoder.get("type"), *(d.get("type") for d in decoder.get("decoders", []) if isinstance(d, dict))}
-        if "ByteLevel" not in kinds:
-            raise MindNanoError(f"tokenizer.json: decoder is {shorten(decoder.get('type'))}, supported is ByteLevel")
-        self._special: dict[int, str] = {}
-        self._added: dict[int, bytes] = {}
-        for token, added in self._backend.get_added_tokens_decoder().items():
-            self._added[token] = added.content.encode("utf-8")
-            if added.special:
-                self._special[token] = added.content
-        self._alphabet = _byte_alphabet()
+        self.vocab_size, self.bos_token_id = config.vocab_size, config.bos_token_id
+        self._lock = threading.Lock()
         self._bytes: dict[int, bytes] = {}
-        self.size = self._backend.get_vocab_size(with_added_tokens=True)
-        largest = max(self._backend.get_vocab(with_added_tokens=True).values(), default=-1)
-        if largest >= config.vocab_size:
+        self._tokenizer: tokenizers.Tokenizer | None = None
+        self.special_tokens: dict[str, int] = {}
+        if data is not None:
+            self._tokenizer = _load(data)
+            self.special_tokens = self._check_added()
+        self._special_ids = frozenset(self.special_tokens.values())
+        ends = (self.special_tokens[name] for name in END_TOKENS if name in self.special_tokens)
+        self.eos_token_ids = tuple(dict.fromkeys((*config.eos_token_ids, *ends)))
+        names = "|".join(re.escape(name) for name in sorted(self.special_tokens, key=len, reverse=True))
+        self._special = re.compile(names or r"(?!)")
+        self._meant = re.compile(f"({names or '(?!)'})(?!{SHIELD})")
+
+    @property
+    def available(self) -> bool:
+        """Whether the model came with a tokenizer; without one, prompts have to be token ids."""
+        return self._tokenizer is not None
+
+    def _check_added(self) -> dict[str, int]:
+        """Special tokens by content, after checking that the vocabulary fits the model's."""
+        assert self._tokenizer is not None
+        size = self._tokenizer.get_vocab_size(with_added_tokens=True)
+        added = self._tokenizer.get_added_tokens_decoder()
+        largest = max(added, default=0)
+        if size > self.vocab_size or largest >= self.vocab_size:
             raise MindNanoError(
-                f"tokenizer.json: has token {largest}, the model's vocabulary ends at {config.vocab_size - 1}"
+                f"tokenizer.json: {size} tokens, ids up to {max(largest, size - 1)}, but the model has only "
+                f"{self.vocab_size}; it belongs to another model"
             )
-        self.eos_token_ids = tuple(token for token in config.eos_token_ids if token < config.vocab_size)
-        names = sorted(self._special.values(), key=len, reverse=True)
-        self._special_pattern = re.compile("|".join(map(re.escape, names))) if names else None
-        guarded = [f"{name[0]}{GUARD}{name[1:]}" for name in names]
-        self._guarded_pattern = re.compile("(" + "|".join(map(re.escape, guarded)) + ")") if names else None
+        return {token.content: number for number, token in sorted(added.items()) if token.special}
 
-    def encode(self, text: str, special: bool = True) -> list[int]:
-        """Ids of `text`. `special`: the text of a special token becomes that token; else it stays text.
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """Token ids of `text`. special: whether special tokens written in it are meant as such."""
+        if self._tokenizer is None:
+            raise MindNanoError(
+                "this model has no tokenizer.json, so it can't read text; give the prompt as token ids"
+            )
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise MindNanoError(
+                f"text: a lone surrogate at character {error.start} is no Unicode text"
+            ) from None
+        with self._lock:
+            self._tokenizer.encode_special_tokens = not special
+            return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
-        Text that went through `guard` stays text in either case.
-        """
-        if not special:
-            return self._plain(text)
-        if self._guarded_pattern is None or GUARD not in text:
-            return list(self._backend.encode(text, add_special_tokens=False).ids)
-        ids: list[int] = []
-        for i, part in enumerate(self._guarded_pattern.split(text)):
-            if i % 2:
-                ids += self._plain(part.replace(GUARD, "", 1))
-            elif part:
-                ids += self._backend.encode(part, add_special_tokens=False).ids
-        return ids
+    def shield(self, text: str) -> str:
+        """Marks special tokens in text from outside, so that `encode_shielded` takes them as plain text."""
+        return self._special.sub(lambda match: "".join(c + SHIELD for c in match[0]), unshield(text))
 
-    def guard(self, text: str) -> str:
-        """`text` with every special token's text marked to stay text: what a user wrote can't end their turn."""
-        if self._special_pattern is None:
-            return text
-        return self._special_pattern.sub(lambda m: f"{m[0][0]}{GUARD}{m[0][1:]}", text)
-
-    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
-        """Text of `ids`; bytes that aren't UTF-8 become U+FFFD."""
-        return b"".join(self.token_bytes(token, skip_special) for token in ids).decode("utf-8", "replace")
+    def encode_shielded(self, text: str) -> list[int]:
+        """Token ids of text with special tokens, except those that `shield` marked: they stay text."""
+        if SHIELD not in text:
+            return self.encode(text, special=True)
+        tokens: list[int] = []
+        for piece in self._meant.split(text):
+            if piece in self.special_tokens:
+                tokens.append(self.special_tokens[piece])
+            elif piece:
+                tokens += self.encode(unshield(piece), special=False)
+        return tokens
 
     def token_bytes(self, token: int, skip_special: bool = True) -> bytes:
-        """The bytes that a token stands for: none for special tokens if they are skipped, and for unknown ids."""
-        if token in self._special:
-            return b"" if skip_special else self._added[token]
-        known = self._bytes.get(token)
-        if known is None:
-            known = self._added.get(token)
-            if known is None:
-                text = self._backend.id_to_token(token) or ""
-                known = b"".join(
-                    bytes([self._alphabet[c]]) if c in self._alphabet else c.encode("utf-8", "replace") for c in text
-                )
-            self._bytes[token] = known
-        return known
+        """What a token stands for: bytes, perhaps no whole character. Empty for ids it doesn't know."""
+        if skip_special and token in self._special_ids:
+            return b""
+        found = self._bytes.get(token)
+        if found is None:
+            name = None if self._tokenizer is None or token < 0 else self._tokenizer.id_to_token(token)
+            found = self._bytes[token] = b"" if name is None else _to_bytes(name)
+        return found
 
-    def special_id(self, text: str) -> int | None:
-        """The id of a special token by its text."""
-        return next((token for token, content in self._special.items() if content == text), None)
-
-    def _plain(self, text: str) -> list[int]:
-        before = self._backend.encode_special_tokens
-        self._backend.encode_special_tokens = True
-        try:
-            return list(self._backend.encode(text, add_special_tokens=False).ids)
-        finally:
-            self._backend.encode_special_tokens = before
+    def decode(self, tokens: Iterable[int], skip_special: bool = True) -> str:
+        """Text of token ids. Bytes that are no UTF-8 become U+FFFD, one for each maximal part as Unicode
+        says.
+        """
+        return b"".join(self.token_bytes(t, skip_special) for t in tokens).decode("utf-8", "replace")
 
 
-def check_text(messages: Sequence[object]) -> None:
-    """Raises MindNanoError for text that isn't valid Unicode (lone surrogates), which no tokenizer can take."""
-    for message in messages:
-        if isinstance(message, str):
-            try:
-                message.encode("utf-8")
-            except UnicodeEncodeError as error:
-                raise MindNanoError(f"text: not valid Unicode at character {error.start}") from None
+def unshield(text: str) -> str:
+    return text.replace(SHIELD, "")
+
+
+def _load(data: bytes) -> tokenizers.Tokenizer:
+    try:
+        tokenizer = tokenizers.Tokenizer.from_str(data.decode("utf-8"))
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of the Rust library is no Exception
+        raise MindNanoError(f"tokenizer.json: can't be read ({shorten(str(error), 200)})") from None
+    decoder = json.loads(tokenizer.decoder.__getstate__()) if tokenizer.decoder is not None else None
+    if not _is_byte_level(decoder):
+        raise MindNanoError(
+            f"tokenizer.json: its decoder is {shorten(decoder and decoder.get('type'))}, expected ByteLevel "
+            "(byte-level BPE)"
+        )
+    # Left on, these would cut prompts in silence or fill them up.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _is_byte_level(decoder: Any) -> bool:
+    if not isinstance(decoder, dict):
+        return False
+    if decoder.get("type") == "Sequence":
+        parts = decoder.get("decoders") or []
+        return bool(parts) and all(_is_byte_level(part) for part in parts)
+    return decoder.get("type") == "ByteLevel"
+
+
+def _byte_table() -> dict[str, int]:
+    """GPT-2's printable characters for bytes (openai/gpt-2, encoder.py), the other way round."""
+    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    moved = iter(range(256, 512))
+    return {chr(byte) if byte in plain else chr(next(moved)): byte for byte in range(256)}
+
+
+_BYTES = _byte_table()
+
+
+def _to_bytes(name: str) -> bytes:
+    """A token's bytes; one with a character outside the table (an added token) is text as it is."""
+    try:
+        return bytes([_BYTES[character] for character in name])
+    except KeyError:
+        return name.encode("utf-8")
