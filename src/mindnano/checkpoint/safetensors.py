@@ -154,7 +154,7 @@ class SafetensorsFile:
         return TensorInfo(name, dtype, tuple(shape), base + start, base + end)
 
     def array(self, info: TensorInfo) -> np.ndarray:
-        """The tensor as a read-only view of the mapping, of which nothing is read yet. Unaligned where the file
+        """The tensor as a read-only view of the mapping; nothing is read yet. Unaligned where the file
         leaves it so, which NumPy's operations can take and kernels cannot."""
         dtype = np.dtype(NUMPY_TYPES[info.dtype])
         count = (info.end - info.start) // dtype.itemsize
