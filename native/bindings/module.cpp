@@ -21,7 +21,12 @@ NB_MODULE(_native, m) {
   });
   m.def("scratch_bytes", &scratch_bytes, "Bytes of scratch that the pool's threads hold.");
   bind_elementwise(m);
+  bind_kda(m);
+  bind_logits(m);
+  bind_peaks(m);
   bind_matrix(m);
   bind_packing(m);
   bind_linear(m);
+  bind_experts(m);
+  bind_mla(m);
 }

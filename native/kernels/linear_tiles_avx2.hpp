@@ -31,6 +31,23 @@ inline __m256i broadcast4(const void* p) {
   return _mm256_set1_epi32(word);
 }
 
+inline void transpose8(vf* v) {
+  __m256 a[8], b[8];
+  for (int i = 0; i < 8; i += 2) {
+    a[i] = _mm256_unpacklo_ps(v[i].v, v[i + 1].v);
+    a[i + 1] = _mm256_unpackhi_ps(v[i].v, v[i + 1].v);
+  }
+  for (int i = 0; i < 8; i += 4)
+    for (int j = 0; j < 2; ++j) {
+      b[i + 2 * j] = _mm256_shuffle_ps(a[i + j], a[i + j + 2], 0x44);
+      b[i + 2 * j + 1] = _mm256_shuffle_ps(a[i + j], a[i + j + 2], 0xee);
+    }
+  for (int i = 0; i < 4; ++i) {
+    v[i].v = _mm256_permute2f128_ps(b[i], b[i + 4], 0x20);
+    v[i + 4].v = _mm256_permute2f128_ps(b[i], b[i + 4], 0x31);
+  }
+}
+
 inline void quantize_group(const float* x, int n, int padded, int8_t* q, float* scale, int16_t* pairs) {
   __m256i top = _mm256_setzero_si256();  // compared as bits, so that an infinity or NaN wins
   const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);

@@ -18,8 +18,14 @@ inline void store(float* p, vf a) { _mm256_storeu_ps(p, a.v); }
 inline __m256i lanes_below(int n) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
-inline vf load_partial(const float* p, int n) { return {_mm256_maskload_ps(p, lanes_below(n))}; }
-inline void store_partial(float* p, vf a, int n) { _mm256_maskstore_ps(p, lanes_below(n), a.v); }
+inline vf load_partial(const float* p, int n) {
+  if (n >= 8) return load(p);
+  return {_mm256_maskload_ps(p, lanes_below(n))};
+}
+inline void store_partial(float* p, vf a, int n) {
+  if (n >= 8) return store(p, a);  // a masked store takes dozens of cycles on Zen
+  _mm256_maskstore_ps(p, lanes_below(n), a.v);
+}
 inline vf set1(float x) { return {_mm256_set1_ps(x)}; }
 inline vf zero() { return {_mm256_setzero_ps()}; }
 inline vf operator+(vf a, vf b) { return {_mm256_add_ps(a.v, b.v)}; }

@@ -1,0 +1,1 @@
+"""Measurements: kernels against the machine's limits, and the engine by depth. Imports the engine."""

@@ -1,0 +1,128 @@
+"""How fast is the next token, when the context already holds N? Prefill and decode speed by depth.
+
+One sequence grows to the largest depth. At each depth the next `tokens` tokens of prefill are timed, then
+`decode` tokens of greedy decode, after which the prompt goes on. Nothing is skipped or filled in: the cache at
+32K holds what 32K tokens put there. Decode is at least bytes read / bandwidth: the weights that a token uses,
+plus the cache.
+
+Tokens are drawn from a Zipf distribution over the vocabulary (s = 1.1, a seed of its own): one repeated token
+would always take the same experts.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from time import perf_counter
+
+import numpy as np
+
+from mindnano import kernels
+from mindnano.engine.llm import LLM
+from mindnano.engine.timings import peak_rss_mib, rss_mib
+from mindnano.model.stages import StageClock
+
+DEPTHS = (0, 4096, 16384, 32768)
+
+
+@dataclass(frozen=True)
+class DepthPoint:
+    depth: int
+    prefill_tok_s: float
+    decode_tok_s: float
+    decode_ms_p50: float
+    ttft_s: float  # of a prompt of this length, from the first token of the run; 0 at depth 0
+    prefill_stage_s: dict[str, float]
+    decode_stage_ms: dict[str, float]
+    prefill_mla_s: dict[str, float]
+
+
+def zipf_tokens(vocabulary: int, count: int, seed: int = 7) -> list[int]:
+    """`count` token ids, Zipf-distributed over a random order of the vocabulary."""
+    random = np.random.default_rng(seed)
+    ranks = np.arange(1, vocabulary + 1, dtype=np.float64) ** -1.1
+    order = random.permutation(vocabulary)
+    picked = np.searchsorted(np.cumsum(ranks / ranks.sum()), random.random(count))
+    return [int(order[min(p, vocabulary - 1)]) for p in picked]
+
+
+def measure(llm: LLM, depths: tuple[int, ...] = DEPTHS, tokens: int = 2048, decode: int = 24) -> list[DepthPoint]:
+    """Points at `depths`, ascending. Needs a context of max(depths) + tokens + decode."""
+    model, pool, block = llm._model, llm._pool, llm.block
+    prompt = zipf_tokens(llm.config.vocab_size, max(depths) + tokens + block)
+    slot = pool.take()
+    points: list[DepthPoint] = []
+    spent = 0.0  # seconds of prefill so far: what a prompt of slot.length tokens would have taken
+
+    def prefill(count: int, clock: StageClock) -> float:
+        begin = perf_counter()
+        while count > 0:
+            piece = prompt[slot.length : slot.length + min(count, block)]
+            for _ in model.prefill(piece, slot, pool, clock):
+                pass
+            count -= len(piece)
+        return perf_counter() - begin
+
+    try:
+        prefill(256, StageClock())  # warm-up: pages of the weights, threads, scratch
+        pool.clear(slot)
+        for depth in depths:
+            while slot.length < depth:
+                spent += prefill(min(block, depth - slot.length), StageClock())
+                print(f"\rprefill {slot.length:>6} of {max(depths)}", end="", file=sys.stderr, flush=True)
+            ttft = spent
+            clock = StageClock()
+            seconds = prefill(tokens, clock)
+            spent += seconds
+            steps, step_clock = [], StageClock()
+            token = prompt[slot.length]
+            for step in range(decode + 2):
+                begin = perf_counter()
+                logits = model.decode([token], [slot], pool, step_clock)
+                token = int(np.argmax(logits[0]))
+                if step >= 2:  # the first two bring the decode path's scratch and pages in
+                    steps.append(perf_counter() - begin)
+                else:
+                    step_clock = StageClock()
+            points.append(DepthPoint(
+                depth, tokens / seconds, decode / sum(steps), 1e3 * float(np.median(steps)), ttft,
+                {k: round(v, 3) for k, v in clock.seconds.items() if v},
+                {k: round(1e3 * v / decode, 3) for k, v in step_clock.seconds.items() if v},
+                {k: round(v, 3) for k, v in clock.mla_seconds.items() if v},
+            ))  # fmt: skip
+            print(f"\rdepth {depth}: prefill {points[-1].prefill_tok_s:.1f} tok/s, decode "
+                  f"{points[-1].decode_tok_s:.1f} tok/s   ", file=sys.stderr, flush=True)  # fmt: skip
+    finally:
+        pool.give_back(slot)
+    return points
+
+
+def run(
+    model: str | None, kv: str = "int8", kv_layout: str = "latent", threads: int | None = None,
+    depths: tuple[int, ...] = DEPTHS, tokens: int = 2048, decode: int = 24, json_output: bool = False,
+) -> None:  # fmt: skip
+    """Measure and print a table, or JSON as the last line."""
+    begin = perf_counter()
+    llm = LLM(model, context=max(depths) + tokens + len(depths) * (decode + 2) + 64, kv=kv, kv_layout=kv_layout, threads=threads)
+    ready = perf_counter() - begin
+    rss_ready = rss_mib()
+    points = measure(llm, depths, tokens, decode)
+    result = {
+        **llm.describe(), "start_s": round(ready, 3), "rss_ready_mib": round(rss_ready), "threads": kernels.threads(),
+        "peak_rss_mib": round(peak_rss_mib()), "tokens": tokens, "points": [asdict(p) for p in points],
+    }  # fmt: skip
+    if json_output:
+        print(json.dumps(result))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    label = " (synthetic weights: speed only)" if llm.synthetic else ""
+    table = Table(title=f"{result['recipe']}, {kv_layout} {kv}, {kernels.threads()} threads{label}")
+    for column in ("depth", f"prefill of {tokens}, tok/s", "decode, tok/s", "decode p50, ms", "TTFT, s"):
+        table.add_column(column, justify="right")
+    for p in points:
+        table.add_row(str(p.depth), f"{p.prefill_tok_s:.1f}", f"{p.decode_tok_s:.1f}", f"{p.decode_ms_p50:.1f}", f"{p.ttft_s:.1f}")
+    Console().print(table)
+    print(f"start {ready:.2f} s, RSS ready {rss_ready:,.0f} MiB, peak {peak_rss_mib():,.0f} MiB")

@@ -1,0 +1,1 @@
+"""Who computes attention over a block. Imports kernels and cache only."""

@@ -1,0 +1,1 @@
+"""Requests into tokens: sequences, the scheduler, sampling, and the LLM class in front of them."""

@@ -1,0 +1,1 @@
+"""The decoder, one file a block: KDA, MLA, mixture of experts. Imports kernels, cache and checkpoint only."""

@@ -1,0 +1,108 @@
+"""The thread pool: every task exactly once, whatever its size and whoever else wants the cores."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from mindnano import _native
+
+PIECE = 4096  # elements of a task of `apply`
+
+
+def run_tasks(x: np.ndarray) -> None:
+    """One call of ceil(len / PIECE) tasks. In place, so that a task run twice would show: exp(exp(0))."""
+    _native.apply("exp", x, x)
+
+
+@pytest.fixture
+def pool_size():
+    before = _native.threads()
+    yield _native.set_threads
+    _native.set_threads(before)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 4])
+def test_every_task_runs_once(threads, pool_size):
+    pool_size(threads)
+    rng = np.random.default_rng(threads)
+    x = np.empty(40 * PIECE, np.float32)
+    for _ in range(3000):
+        part = x[: int(rng.integers(0, 40)) * PIECE // int(rng.integers(1, 5))]
+        part.fill(0)
+        run_tasks(part)
+        assert (part == 1).all()
+
+
+def test_tasks_with_changing_pool_sizes(pool_size):
+    rng = np.random.default_rng(0)
+    x = np.empty(16 * PIECE, np.float32)
+    for _ in range(200):
+        pool_size(int(rng.integers(1, 5)))
+        for _ in range(5):
+            x.fill(0)
+            run_tasks(x)
+            assert (x == 1).all()
+            if rng.random() < 0.02:
+                time.sleep(0.002)  # long enough for the threads to fall asleep
+
+
+def test_calls_from_several_threads(pool_size):
+    """Calls wait for each other; none gets lost, and nobody deadlocks."""
+    pool_size(3)
+    failures: list[int] = []
+
+    def caller(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        x = np.empty(8 * PIECE, np.float32)
+        for _ in range(300):
+            part = x[: int(rng.integers(1, 9)) * PIECE]
+            part.fill(0)
+            run_tasks(part)
+            if not (part == 1).all():
+                failures.append(seed)
+
+    callers = [threading.Thread(target=caller, args=(seed,)) for seed in range(4)]
+    for thread in callers:
+        thread.start()
+    for thread in callers:
+        thread.join(60)
+        assert not thread.is_alive(), "deadlock"
+    assert not failures
+
+
+def test_oversubscribed(pool_size):
+    """More threads than cores beside processes that spin: slower, but only in proportion."""
+    cores = os.cpu_count() or 1
+    x = np.zeros(64 * PIECE, np.float32)
+
+    def timed(rounds: int) -> float:
+        begin = time.perf_counter()
+        for _ in range(rounds):
+            run_tasks(x)
+        return time.perf_counter() - begin
+
+    pool_size(1)
+    timed(20)
+    alone = min(timed(100) for _ in range(3))
+    pool_size(2 * cores)
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(cores)]
+    try:
+        time.sleep(0.3)
+        beside = timed(100)
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    # Alone on one thread against all cores shared with a spinning process each: twice would be fair.
+    assert beside < 8 * alone + 0.5
+
+
+def test_threads_out_of_range_are_refused():
+    for bad in (0, -1, 257):
+        with pytest.raises(ValueError, match="threads: expected 1 to 256"):
+            _native.set_threads(bad)
