@@ -68,7 +68,7 @@ def test_a_repeated_prompt_costs_nothing_and_a_longer_one_its_tail(path):
 def test_the_reason_is_reported_where_reuse_stops(path):
     with open_llm(path, prefill_block=512) as llm:
         llm.generate(list(range(200)), GREEDY)
-        other = llm.generate([*range(100), *range(300, 350)], GREEDY)
+        other = llm.generate([*range(100), *range(50)], GREEDY)
     assert other.timings.cached_tokens == 0
     assert "100 tokens in common" in other.timings.cached_reason
 
