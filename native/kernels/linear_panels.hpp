@@ -103,11 +103,15 @@ inline void multiply_panels(const PackedWeights& w, int64_t panel, int64_t count
     }
     return;
   }
-  const int64_t chunk = w.bits == 4 ? kChunkGroups4 : kChunkGroups8;
+  const int64_t chunk = w.bits == 4 ? kChunkGroups4 : kChunkGroups8, group_bytes = bytes / groups;
   const int64_t tiles = (n + kMaxTile - 1) / kMaxTile;
   for (int64_t g = 0; g < groups; g += chunk) {
     int64_t size = std::min(chunk, groups - g);
     const bool last = g + size == groups;
+    // What is opened next comes from memory while this chunk is computed: its next chunk, or the next
+    // panels'.
+    const uint8_t* next = data + (last ? count * bytes : (g + size) * group_bytes);
+    const int64_t next_bytes = std::min(chunk, last ? groups : groups - g - size) * group_bytes;
     for (int64_t p = 0; p < count; ++p) {
       const uint8_t* packed = data + p * bytes;
       if (w.bits == 4)
@@ -119,6 +123,8 @@ inline void multiply_panels(const PackedWeights& w, int64_t panel, int64_t count
     for (int64_t i = 0; i < tiles; ++i) {
       int64_t begin = i * n / tiles, end = (i + 1) * n / tiles;
       TileRows r = tile_rows(x, row + begin, g);
+      for (int64_t at = i * next_bytes / tiles / 64 * 64; at < (i + 1) * next_bytes / tiles; at += 64)
+        for (int64_t p = 0; p < count; ++p) prefetch_l2(next + p * bytes + at);
       for (int64_t p = 0; p < count; ++p) {
         float* a = acc + (p * n + begin) * 16;
         if (w.bits == 4)

@@ -17,7 +17,7 @@ namespace mn {
 namespace MN_ISA {
 
 constexpr int64_t kW8OpenGroup =
-    8 * 128 + 64;  // 8 x (|w| of 16 rows, masks of 16 rows); 16 starts each group
+    8 * 128 + 64;  // 8 x (|w| of 16 rows, masks of 16 rows); 16 starts a group of 128
 
 inline __m256i bytes_at(const void* p) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(p));
@@ -29,6 +29,15 @@ inline __m256i broadcast4(const void* p) {
   int32_t word;
   std::memcpy(&word, p, 4);
   return _mm256_set1_epi32(word);
+}
+
+inline void prefetch_l2(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
+}
+
+// Keeps the compiler from regrouping the sums of an unrolled loop, which costs it all registers.
+inline void pin(__m256i& v) {
+  asm("" : "+x"(v));
 }
 
 inline void transpose8(vf* v) {
@@ -125,6 +134,8 @@ void w4_tile(const uint8_t* open, int64_t groups, const TileRows& rows, float* a
           __m256i v = broadcast4(x + t * rows.q_stride + 4 * s);
           sum[t][0] = _mm256_add_epi16(sum[t][0], _mm256_maddubs_epi16(w0, v));
           sum[t][1] = _mm256_add_epi16(sum[t][1], _mm256_maddubs_epi16(w1, v));
+          pin(sum[t][0]);
+          pin(sum[t][1]);
         }
       }
       const float* scales = reinterpret_cast<const float*>(open + 512);
@@ -170,6 +181,8 @@ void w4_direct(const uint8_t* packed, int64_t groups, const TileRows& rows, floa
           __m256i v = broadcast4(x + t * rows.q_stride + 4 * s);
           sum[t][0] = _mm256_add_epi16(sum[t][0], _mm256_maddubs_epi16(w0, v));
           sum[t][1] = _mm256_add_epi16(sum[t][1], _mm256_maddubs_epi16(w1, v));
+          pin(sum[t][0]);
+          pin(sum[t][1]);
         }
       }
       for (int h = 0; h < 2; ++h) {
@@ -190,8 +203,9 @@ void w4_direct(const uint8_t* packed, int64_t groups, const TileRows& rows, floa
 
 inline void w8_open(const int8_t* packed, int64_t groups, uint8_t* open) {
   const __m256i zeros = _mm256_setzero_si256(), ones8 = _mm256_set1_epi8(1), ones16 = _mm256_set1_epi16(1);
+  uint8_t* first = open;
+  __m256i start[2] = {zeros, zeros};
   for (int64_t g = 0; g < groups; ++g, open += kW8OpenGroup) {
-    __m256i start[2] = {zeros, zeros};
     for (int s = 0; s < 8; ++s, packed += 64)
       for (int h = 0; h < 2; ++h) {
         __m256i w = bytes_at(packed + 32 * h);
@@ -201,8 +215,12 @@ inline void w8_open(const int8_t* packed, int64_t groups, uint8_t* open) {
         __m256i negative = _mm256_maddubs_epi16(_mm256_and_si256(size, mask), ones8);
         start[h] = _mm256_add_epi32(start[h], _mm256_madd_epi16(negative, ones16));
       }
-    put_bytes(open + 1024, start[0]);
-    put_bytes(open + 1056, start[1]);
+    if (g % 4 == 3 || g + 1 == groups) {
+      put_bytes(first + 1024, start[0]);
+      put_bytes(first + 1056, start[1]);
+      first = open + kW8OpenGroup;
+      start[0] = start[1] = zeros;
+    }
   }
 }
 
@@ -212,12 +230,11 @@ void w8_tile(const uint8_t* open, int64_t groups, const TileRows& rows, const fl
   for (int64_t g0 = 0; g0 < groups; g0 += 4) {
     int64_t end = groups < g0 + 4 ? groups : g0 + 4;
     __m256i sum[T][2];
-    for (int t = 0; t < T; ++t) sum[t][0] = sum[t][1] = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t)
+      for (int h = 0; h < 2; ++h) sum[t][h] = bytes_at(open + 1024 + 32 * h);
     for (int64_t g = g0; g < end; ++g, open += kW8OpenGroup) {
       const int8_t* x = rows.q + 32 * g;
-#pragma GCC unroll 8
-      for (int t = 0; t < T; ++t)
-        for (int h = 0; h < 2; ++h) sum[t][h] = _mm256_add_epi32(sum[t][h], bytes_at(open + 1024 + 32 * h));
 #pragma GCC unroll 8
       for (int s = 0; s < 8; ++s) {
         const uint8_t* w = open + 128 * s;
@@ -229,6 +246,8 @@ void w8_tile(const uint8_t* open, int64_t groups, const TileRows& rows, const fl
           __m256i v1 = _mm256_maddubs_epi16(w1, _mm256_xor_si256(v, bytes_at(w + 96)));
           sum[t][0] = _mm256_add_epi32(sum[t][0], _mm256_madd_epi16(v0, ones));
           sum[t][1] = _mm256_add_epi32(sum[t][1], _mm256_madd_epi16(v1, ones));
+          pin(sum[t][0]);
+          pin(sum[t][1]);
         }
       }
     }
@@ -272,6 +291,8 @@ void w8_direct(const int8_t* packed, int64_t groups, const TileRows& rows, const
           __m256i v1 = _mm256_maddubs_epi16(u1, _mm256_sign_epi8(v, w1));
           sum[t][0] = _mm256_add_epi32(sum[t][0], _mm256_madd_epi16(v0, ones));
           sum[t][1] = _mm256_add_epi32(sum[t][1], _mm256_madd_epi16(v1, ones));
+          pin(sum[t][0]);
+          pin(sum[t][1]);
         }
       }
     }
