@@ -249,8 +249,8 @@ def shapes(config):
     yield "lm_head.weight", (config["vocab_size"], hidden)
 
 
-def write_safetensors(path, tensors):
-    """tensors: name -> (dtype, array of bits)."""
+def write_safetensors(path, tensors, align=8):
+    """tensors: name -> (dtype, array of bits). Old writers left the data unaligned (`align` 1)."""
     header, blobs, position = {"__metadata__": {"format": "pt"}}, [], 0
     for name, (dtype, array) in tensors.items():
         blob = np.ascontiguousarray(array).tobytes()
@@ -263,8 +263,36 @@ def write_safetensors(path, tensors):
         position += len(blob)
         blobs.append(blob)
     text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
+    text += b" " * (-len(text) % 8) if align == 8 else b" " * (1 - len(text) % 2)
     path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(blobs))
+
+
+def write_large(path):
+    """Ling-3.0-tiny's shape in BF16; every tensor a piece of one random block, straight to the disk.
+    Returns the number of tensors."""
+    path.mkdir()
+    config = LING | LING_TINY_SIZES
+    (path / "config.json").write_text(json.dumps(config))
+    block = bf16_bits(np.random.default_rng(0).standard_normal(1 << 24).astype(np.float32) * 0.03)
+    header, position = {}, 0
+    for name, shape in shapes(config):
+        dtype = "F32" if name.endswith(("A_log", "dt_bias", "bias")) else "BF16"
+        size = SIZES[dtype] * int(np.prod(shape))
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [position, position + size]}
+        position += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with (path / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for entry in header.values():
+            start, end = entry["data_offsets"]
+            if entry["dtype"] == "F32":
+                file.write(np.ones((end - start) // 4, np.float32).tobytes())
+            while start < end and entry["dtype"] != "F32":
+                piece = block[: (end - start) // 2].data
+                file.write(piece)
+                start += piece.nbytes
+    return len(header)
 
 
 def _bits(values, dtype):

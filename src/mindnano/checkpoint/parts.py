@@ -30,10 +30,10 @@ def f32_to_bf16(values: np.ndarray) -> np.ndarray:
 
 
 def to_f32(array: np.ndarray, dtype: str) -> np.ndarray:
-    """An array of a safetensors dtype as contiguous float32."""
+    """An array of a safetensors dtype as contiguous, aligned float32."""
     if dtype == "BF16":
         return bf16_to_f32(array)
-    return np.ascontiguousarray(array, np.float32)
+    return np.require(array, np.float32, ("C", "A"))
 
 
 def from_f32(values: np.ndarray, form: Format) -> np.ndarray:
@@ -78,7 +78,7 @@ class DensePart:
     def dense(self, form: Format, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Rows in a dense format; bits are passed through where the format is the stored one."""
         if form == self.form:
-            rows = self.array[start:stop]
+            rows = np.require(self.array[start:stop], requirements=("C", "A"))
             return rows.view(np.uint16) if form == "fp16" else rows
         return from_f32(self.f32(start, stop), form)
 

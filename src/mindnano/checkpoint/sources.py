@@ -86,6 +86,13 @@ class Source:
         """ "gate", "up" and "down", each one part an expert."""
         return self._experts[item.name]
 
+    def close(self) -> None:
+        """Drops every reference to the mapped files."""
+        self._parts.clear()
+        self._experts.clear()
+        self.folder.tensors.clear()
+        self.folder.shards.clear()
+
     def release(self) -> None:
         """Lets go of the pages read so far."""
         self.folder.release()

@@ -144,10 +144,9 @@ class LLM:
         """Drop the model's mappings and caches; the object can't be used afterwards."""
         self.__dict__.pop("_scheduler", None)
         self.__dict__.pop("_pool", None)
+        self.__dict__.pop("_prefixes", None)
         self.__dict__.pop("_model", None)
-        files = self.__dict__.pop("_files", None)
-        if files is not None:
-            files.close()
+        self.__dict__.pop("_files", None)
 
     def generate(self, prompt: str | Seq[int], params: SamplingParams | None = None) -> Completion:
         """Complete `prompt`, text or token ids."""
