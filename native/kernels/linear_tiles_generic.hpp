@@ -13,6 +13,8 @@ namespace MN_ISA {
 
 constexpr int64_t kW8OpenGroup = kW8Group;
 
+inline void prefetch_l2(const void*) {}
+
 inline void transpose8(vf* v) {
   for (int i = 0; i < 8; ++i)
     for (int j = 0; j < i; ++j) std::swap(v[i].v[j], v[j].v[i]);

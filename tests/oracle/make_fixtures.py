@@ -16,8 +16,11 @@ SEED = 1000
 
 
 def main() -> None:
-    shutil.rmtree(FOLDER, ignore_errors=True)
+    """Make the named cases again, or all."""
     for i, case in enumerate(models.CASES):
+        if sys.argv[1:] and case not in sys.argv[1:]:
+            continue
+        shutil.rmtree(FOLDER / case, ignore_errors=True)
         model = models.make_model(case, SEED + i)
         models.save(model, FOLDER / case)
         np.savez_compressed(FOLDER / case / "expected.npz", **models.expected(model, SEED + i))
