@@ -27,4 +27,6 @@ NB_MODULE(_native, m) {
   bind_matrix(m);
   bind_packing(m);
   bind_linear(m);
+  bind_experts(m);
+  bind_mla(m);
 }

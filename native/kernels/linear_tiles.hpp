@@ -5,6 +5,7 @@
 //   W8  acc = fma(xs[k/128], float(int sum of 128), acc), times the row's scale at the end
 //
 //   quantize_group(x, n, padded, q, scale, pairs)   one activation group of up to 128 inputs
+//   transpose8(v)                                  eight vectors of eight floats
 //   w4_open(packed, groups, open)                   nibbles to bytes and BF16 scales to f32
 //   w4_tile<T>(open, groups, rows, acc)             acc [T, 16] +=, from opened weights
 //   w4_direct<T>(packed, groups, rows, acc)         the same from packed weights: for few rows

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "simd/simd.hpp"
 
@@ -11,6 +12,13 @@ namespace mn {
 namespace MN_ISA {
 
 constexpr int64_t kW8OpenGroup = kW8Group;
+
+inline void prefetch_l2(const void*) {}
+
+inline void transpose8(vf* v) {
+  for (int i = 0; i < 8; ++i)
+    for (int j = 0; j < i; ++j) std::swap(v[i].v[j], v[j].v[i]);
+}
 
 inline void quantize_group(const float* x, int n, int padded, int8_t* q, float* scale, int16_t* pairs) {
   uint32_t top = 0;  // compared as bits, so that an infinity or NaN wins

@@ -20,3 +20,11 @@ def shorten(value: object, limit: int = 80) -> str:
     """`repr` of a value found in a file, cut so that a message stays readable however large the value is."""
     text = _REPR.repr(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+class ContextLengthError(MindNanoError):
+    """A prompt that doesn't fit the context."""
+
+
+class EngineError(MindNanoError):
+    """The model or the engine failed on good input."""

@@ -35,10 +35,10 @@ LING = {
     "kda_lower_bound": -5,
     "q_lora_rank": 40,
     "kv_lora_rank": 48,
-    "qk_nope_head_dim": 20,
+    "qk_nope_head_dim": 24,
     "qk_rope_head_dim": 8,
-    "qk_head_dim": 28,
-    "v_head_dim": 12,
+    "qk_head_dim": 32,
+    "v_head_dim": 16,
     "use_mla_nope": False,
     "use_qk_norm": True,
     "gated_attention_proj_granularity_type": "head_wise",
@@ -65,6 +65,28 @@ LING = {
     "pad_token_id": 317,
     "eos_token_id": 319,
 }
+# Put over LING, the shape of Ling-3.0-tiny (its token ids beside).
+LING_TINY_SIZES = {
+    "vocab_size": 157184,
+    "hidden_size": 1536,
+    "intermediate_size": 4608,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "head_dim": 128,
+    "q_lora_rank": 256,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "qk_head_dim": 192,
+    "v_head_dim": 168,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 512,
+    "moe_shared_expert_intermediate_size": 512,
+    "n_group": 8,
+    "topk_group": 4,
+}
 KIMI = {
     "architectures": ["KimiLinearForCausalLM"],
     "model_type": "kimi_linear",
@@ -88,9 +110,9 @@ KIMI = {
     "mla_use_nope": True,
     "q_lora_rank": None,
     "kv_lora_rank": 48,
-    "qk_nope_head_dim": 20,
+    "qk_nope_head_dim": 24,
     "qk_rope_head_dim": 8,
-    "v_head_dim": 12,
+    "v_head_dim": 16,
     "first_k_dense_replace": 1,
     "moe_layer_freq": 1,
     "moe_intermediate_size": 36,
@@ -227,8 +249,8 @@ def shapes(config):
     yield "lm_head.weight", (config["vocab_size"], hidden)
 
 
-def write_safetensors(path, tensors):
-    """tensors: name -> (dtype, array of bits)."""
+def write_safetensors(path, tensors, align=8):
+    """tensors: name -> (dtype, array of bits). Old writers left the data unaligned (`align` 1)."""
     header, blobs, position = {"__metadata__": {"format": "pt"}}, [], 0
     for name, (dtype, array) in tensors.items():
         blob = np.ascontiguousarray(array).tobytes()
@@ -241,8 +263,36 @@ def write_safetensors(path, tensors):
         position += len(blob)
         blobs.append(blob)
     text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
+    text += b" " * (-len(text) % 8) if align == 8 else b" " * (1 - len(text) % 2)
     path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(blobs))
+
+
+def write_large(path):
+    """Ling-3.0-tiny's shape in BF16; every tensor a piece of one random block, straight to the disk.
+    Returns the number of tensors."""
+    path.mkdir()
+    config = LING | LING_TINY_SIZES
+    (path / "config.json").write_text(json.dumps(config))
+    block = bf16_bits(np.random.default_rng(0).standard_normal(1 << 24).astype(np.float32) * 0.03)
+    header, position = {}, 0
+    for name, shape in shapes(config):
+        dtype = "F32" if name.endswith(("A_log", "dt_bias", "bias")) else "BF16"
+        size = SIZES[dtype] * int(np.prod(shape))
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [position, position + size]}
+        position += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with (path / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for entry in header.values():
+            start, end = entry["data_offsets"]
+            if entry["dtype"] == "F32":
+                file.write(np.ones((end - start) // 4, np.float32).tobytes())
+            while start < end and entry["dtype"] != "F32":
+                piece = block[: (end - start) // 2].data
+                file.write(piece)
+                start += piece.nbytes
+    return len(header)
 
 
 def _bits(values, dtype):

@@ -4,7 +4,7 @@ import numpy as np
 
 
 def bf16_bits(values):
-    bits = np.asarray(values, np.float32).view(np.uint32).astype(np.uint64)
+    bits = np.asarray(values, np.float32).view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 

@@ -11,7 +11,9 @@ GREEDY = SamplingParams(max_tokens=40, temperature=0, ignore_eos=True)
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    return tiny.build(tmp_path_factory.mktemp("tiny") / "model", seed=5)
+    target = tmp_path_factory.mktemp("tiny") / "model.mn"
+    tiny.build(target, seed=5)
+    return target
 
 
 def open_llm(path, **options):
@@ -66,7 +68,7 @@ def test_a_repeated_prompt_costs_nothing_and_a_longer_one_its_tail(path):
 def test_the_reason_is_reported_where_reuse_stops(path):
     with open_llm(path, prefill_block=512) as llm:
         llm.generate(list(range(200)), GREEDY)
-        other = llm.generate([*range(100), *range(300, 350)], GREEDY)
+        other = llm.generate([*range(100), *range(50)], GREEDY)
     assert other.timings.cached_tokens == 0
     assert "100 tokens in common" in other.timings.cached_reason
 

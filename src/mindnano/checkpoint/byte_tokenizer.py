@@ -6,48 +6,12 @@ import json
 
 from mindnano.checkpoint.config import ModelConfig
 from mindnano.errors import MindNanoError
+from mindnano.tokenizer.ling import TEMPLATE as CHAT_TEMPLATE
+
+__all__ = ["CHAT_TEMPLATE", "build", "byte_characters", "special_tokens"]
 
 START, END, ROLE_END = "<|startoftext|>", "<|endoftext|>", "<|role_end|>"
 _SYLLABLES = [c + v for c in "bdfghjklmnprstvz" for v in "aeiou"]
-
-# Ling's chat format (system and thinking switch, tools, tool calls and results).
-CHAT_TEMPLATE = r"""
-{%- set thinking = enable_thinking is not defined or enable_thinking -%}
-<role>SYSTEM</role>
-{%- if messages and messages[0].role == "system" -%}
-{{ messages[0].content }}{{ "\n" }}
-{%- endif -%}
-{%- if tools -%}
-<tools>{{ "\n" }}
-{%- for tool in tools -%}{{ tool | tojson }}{{ "\n" }}{%- endfor -%}
-</tools>{{ "\n" }}
-{%- endif -%}
-detailed thinking {{ "on" if thinking else "off" }}<|role_end|>
-{%- for message in messages -%}
-{%- if message.role == "user" -%}
-<role>HUMAN</role>{{ message.content }}<|role_end|>
-{%- elif message.role == "assistant" -%}
-<role>ASSISTANT</role>{{ message.content or "" }}
-{%- for call in message.tool_calls or [] -%}
-{%- set function = call.function or call -%}
-<tool_call>{{ function.name }}
-{%- for key, value in function.arguments.items() -%}
-<arg_key>{{ key }}</arg_key>{{ "\n" }}<arg_value>
-{{- value if value is string else value | tojson }}</arg_value>{{ "\n" }}
-{%- endfor -%}
-</tool_call>
-{%- endfor -%}
-<|role_end|>
-{%- elif message.role == "tool" -%}
-{%- if loop.previtem is not defined or loop.previtem.role != "tool" -%}<role>OBSERVATION</role>{%- endif -%}
-{{ "\n" }}<tool_response>{{ "\n" }}{{ message.content }}{{ "\n" }}</tool_response>
-{%- if loop.nextitem is not defined or loop.nextitem.role != "tool" -%}<|role_end|>{%- endif -%}
-{%- endif -%}
-{%- endfor -%}
-{%- if add_generation_prompt -%}
-<role>ASSISTANT</role>{{ "\n" }}<think>{{ "" if thinking else "</think>" }}
-{%- endif -%}
-""".strip()
 
 
 def byte_characters() -> list[str]:
@@ -100,7 +64,7 @@ def build(config: ModelConfig) -> bytes:
         for name, token in sorted(special.items(), key=lambda entry: entry[1])
     ]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    whole = {
+    whole: dict[str, object] = {
         "version": "1.0",
         "truncation": None,
         "padding": None,

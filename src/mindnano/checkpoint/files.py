@@ -74,6 +74,11 @@ def parse_json(data: bytes, where: str, *, values: int = 200_000, objects: int =
 
     if data.count(b",") > values or data.count(b"[") > objects or data.count(b"{") > objects:
         raise MindNanoError(f"{where}: more entries than any file of this kind needs (limit {values})")
+    # One wide character makes Python keep four bytes for each character of its string.
+    if len(data) > 4 * MIB and not (data.isascii() and b"\\u" not in data):
+        raise MindNanoError(
+            f"{where}: {len(data)} bytes with characters beyond ASCII, expected less than 4 MiB"
+        )
     try:
         text = data.decode("utf-8")
         return json.loads(

@@ -39,7 +39,11 @@ class ModelFiles:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to do: the mapping is released with the last array or matrix that uses it."""
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of the weights; the mapping ends with the last array or matrix that still uses it."""
+        self.weights.close()
 
 
 def open_model(path: str | Path | None, recipe: str | None = None) -> ModelFiles:

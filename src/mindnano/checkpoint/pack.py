@@ -20,7 +20,6 @@ from mindnano.checkpoint.layout import (
     Linear,
     Small,
     Vector,
-    round_up,
 )
 from mindnano.checkpoint.parts import Int4Part, Part
 from mindnano.checkpoint.sources import Source
@@ -34,18 +33,6 @@ def quantize_rows_int8(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     scales = (np.abs(weights).max(axis=-1) / np.float32(127)).astype(np.float32)
     safe = np.where(scales > 0, scales, np.float32(1))
     return np.rint(weights / safe[..., None]).astype(np.int8), scales
-
-
-def interleave_gate_up(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
-    """Rows of gate and up [I, K] in turns of eight, both padded with zero rows to a multiple of 8: one panel
-    of 16 rows then yields eight gate and the eight matching up values."""
-    rows = round_up(len(gate), 8)
-    both = np.zeros((rows // 8, 2, 8, gate.shape[1]), gate.dtype)
-    for place, part in enumerate((gate, up)):
-        padded = np.zeros((rows, gate.shape[1]), gate.dtype)
-        padded[: len(part)] = part
-        both[:, place] = padded.reshape(rows // 8, 8, -1)
-    return both.reshape(2 * rows, -1)
 
 
 def split_kv_heads(rows: np.ndarray, item: KVUp) -> tuple[np.ndarray, np.ndarray]:
@@ -224,4 +211,4 @@ def _expert_w4(parts: tuple[Part, ...]) -> np.ndarray:
 
 
 def _merged(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    return interleave_gate_up(*arrays) if len(arrays) == 2 else arrays[0]
+    return packing.interleave_gate_up(*arrays) if len(arrays) == 2 else arrays[0]

@@ -19,7 +19,7 @@ from mindnano.checkpoint.config import ModelConfig
 from mindnano.checkpoint.files import MIB, parse_object
 from mindnano.checkpoint.folder import TOKENIZER_LIMIT, Extras, check_generation, check_json
 from mindnano.checkpoint.layout import Format, Item
-from mindnano.checkpoint.safetensors import SafetensorsFile, TensorSpec
+from mindnano.checkpoint.safetensors import ALIGNMENT, SafetensorsFile, TensorSpec
 from mindnano.checkpoint.sink import FileSink, MemorySink
 from mindnano.errors import MindNanoError, shorten
 
@@ -131,10 +131,9 @@ def parse_header(file: SafetensorsFile) -> Header:
         raise MindNanoError(f"{where}: metadata entry {missing[0]!r} is missing; damaged")
     if data["synthetic"] not in ("true", "false"):
         raise MindNanoError(f"{where}: synthetic is {shorten(data['synthetic'])}, expected 'true' or 'false'")
-    if len(data["config"]) > MIB:
-        raise MindNanoError(
-            f"{where}: the stored configuration has {len(data['config'])} characters; damaged"
-        )
+    for name in ("config", "generation"):
+        if len(data[name]) > MIB:
+            raise MindNanoError(f"{where}: metadata entry {name} has {len(data[name])} characters; damaged")
     return Header(
         config=ModelConfig.from_json(data["config"].encode(errors="replace"), where),
         recipe=layout.check_recipe(data["recipe"]),
@@ -190,6 +189,11 @@ def read_tensors(file: SafetensorsFile, header: Header) -> dict[str, np.ndarray]
                 raise MindNanoError(
                     f"{file.path}: tensor {spec.name} is {info.dtype} {list(info.shape)}, expected "
                     f"{spec.dtype} {list(spec.shape)} (recipe {header.recipe})"
+                )
+            if info.start % ALIGNMENT:
+                raise MindNanoError(
+                    f"{file.path}: tensor {spec.name} starts at byte {info.start}, expected a multiple of "
+                    f"{ALIGNMENT}; rewritten by another program? convert again"
                 )
             found[spec.name] = file.array(info)
     for name in file.tensors:

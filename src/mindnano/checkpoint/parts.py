@@ -10,6 +10,7 @@ from mindnano.checkpoint.layout import DENSE_DTYPES, Format
 from mindnano.errors import MindNanoError
 
 GROUP = 32
+LARGEST = 1e16
 _FORMATS: dict[str, Format] = {dtype: form for form, dtype in DENSE_DTYPES.items()}  # type: ignore[misc]
 
 
@@ -29,10 +30,10 @@ def f32_to_bf16(values: np.ndarray) -> np.ndarray:
 
 
 def to_f32(array: np.ndarray, dtype: str) -> np.ndarray:
-    """An array of a safetensors dtype as contiguous float32."""
+    """An array of a safetensors dtype as contiguous, aligned float32."""
     if dtype == "BF16":
         return bf16_to_f32(array)
-    return np.ascontiguousarray(array, np.float32)
+    return np.require(array, np.float32, ("C", "A"))
 
 
 def from_f32(values: np.ndarray, form: Format) -> np.ndarray:
@@ -42,6 +43,15 @@ def from_f32(values: np.ndarray, form: Format) -> np.ndarray:
     if form == "fp16":
         return values.astype(np.float16).view(np.uint16)
     return np.ascontiguousarray(values, np.float32)
+
+
+def check_values(values: np.ndarray, where: str) -> np.ndarray:
+    """The values, or a MindNanoError where one is NaN, infinite, or so large that its square overflows."""
+    if not (values.max() < LARGEST and values.min() > -LARGEST):
+        raise MindNanoError(
+            f"{where} holds NaN, infinity or values beyond {LARGEST:g}, expected weights; damaged"
+        )
+    return values
 
 
 @dataclass(frozen=True)
@@ -62,16 +72,13 @@ class DensePart:
         return _FORMATS[self.dtype]
 
     def f32(self, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Rows as float32; raises where one is not finite, as no product could be right."""
-        values = to_f32(self.array[start:stop], self.dtype)
-        if not np.isfinite(values).all():
-            raise MindNanoError(f"{self.where} holds NaN or infinity, expected finite weights; damaged")
-        return values
+        """Rows as float32; raises where a value is no sane weight, as no product could be right."""
+        return check_values(to_f32(self.array[start:stop], self.dtype), self.where)
 
     def dense(self, form: Format, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Rows in a dense format; bits are passed through where the format is the stored one."""
         if form == self.form:
-            rows = self.array[start:stop]
+            rows = np.require(self.array[start:stop], requirements=("C", "A"))
             return rows.view(np.uint16) if form == "fp16" else rows
         return from_f32(self.f32(start, stop), form)
 
@@ -101,13 +108,13 @@ class Int4Part:
     def scale_bits(self, start: int = 0, stop: int | None = None) -> np.ndarray:
         """The stored scales, BF16 bits [rows, groups]."""
         bits = np.ascontiguousarray(self.scales[start:stop])
-        if not np.isfinite(bf16_to_f32(bits)).all():
-            raise MindNanoError(f"{self.where}_scale holds NaN or infinity, expected finite scales; damaged")
+        check_values(bf16_to_f32(bits), f"{self.where}_scale")
         return bits
 
     def f32(self, start: int = 0, stop: int | None = None) -> np.ndarray:
         scales = np.repeat(bf16_to_f32(self.scale_bits(start, stop)), GROUP, axis=1)[:, : self.cols]
-        return np.multiply(self.values(start, stop), scales, dtype=np.float32)
+        product: np.ndarray = self.values(start, stop) * scales
+        return check_values(product, self.where)
 
     def dense(self, form: Format, start: int = 0, stop: int | None = None) -> np.ndarray:
         return from_f32(self.f32(start, stop), form)

@@ -97,11 +97,6 @@ class SafetensorsFile:
         header = file.read(length)
         if len(header) != length:
             raise MindNanoError(f"{self.path}: truncated while it was read")
-        # Characters beyond ASCII would take up to four bytes each once decoded.
-        if length > 4 * files.MIB and not header.isascii():
-            raise MindNanoError(
-                f"{self.path}: header holds non-ASCII characters, expected ASCII at this size"
-            )
         return bytes(header)
 
     def _parse(self, header: bytes) -> None:
@@ -159,13 +154,13 @@ class SafetensorsFile:
         return TensorInfo(name, dtype, tuple(shape), base + start, base + end)
 
     def array(self, info: TensorInfo) -> np.ndarray:
-        """The tensor as a read-only view of the mapping; a copy only where the file leaves it unaligned."""
+        """The tensor as a read-only view of the mapping; nothing is read yet. Unaligned where the file
+        leaves it so, which NumPy's operations can take and kernels cannot."""
         dtype = np.dtype(NUMPY_TYPES[info.dtype])
         count = (info.end - info.start) // dtype.itemsize
         if count == 0:
             return np.zeros(info.shape, dtype)
-        view = np.frombuffer(self._map, dtype, count, info.start).reshape(info.shape)
-        return view if info.start % dtype.itemsize == 0 else view.copy()
+        return np.frombuffer(self._map, dtype, count, info.start).reshape(info.shape)
 
     def fingerprint(self) -> bytes:
         """A digest of the header and of 64 stretches of 4 KiB spread over the data: cheap at any size."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from mindnano.checkpoint.folder import CheckpointFolder
 from mindnano.checkpoint.layout import Embedding, Experts, Item, KVUp, Linear, Small, Vector, items
-from mindnano.checkpoint.parts import GROUP, DensePart, Int4Part, Part, to_f32
+from mindnano.checkpoint.parts import GROUP, DensePart, Int4Part, Part, check_values, to_f32
 from mindnano.checkpoint.safetensors import TensorInfo
 from mindnano.errors import MindNanoError, shorten
 
@@ -75,9 +75,7 @@ class Source:
         for info, shape in self._vectors[item.name]:
             shard, _ = self.folder.tensors[info.name]
             values = to_f32(shard.array(info), info.dtype).reshape(shape)
-            if not np.isfinite(values).all():
-                raise MindNanoError(f"{shard.path}: tensor {info.name} holds NaN or infinity; damaged")
-            pieces.append(values)
+            pieces.append(check_values(values, f"{shard.path}: tensor {info.name}"))
         return np.concatenate(pieces).reshape(item.shape)
 
     def parts(self, item: Linear | KVUp | Embedding) -> list[Part]:
@@ -87,6 +85,13 @@ class Source:
     def experts(self, item: Experts) -> dict[str, list[Part]]:
         """ "gate", "up" and "down", each one part an expert."""
         return self._experts[item.name]
+
+    def close(self) -> None:
+        """Drops every reference to the mapped files."""
+        self._parts.clear()
+        self._experts.clear()
+        self.folder.tensors.clear()
+        self.folder.shards.clear()
 
     def release(self) -> None:
         """Lets go of the pages read so far."""

@@ -50,8 +50,13 @@ class WeightStore(Protocol):
     def embedding(self) -> tuple[np.ndarray, np.ndarray | None, str]:
         """(rows [V, hidden], scales [V] or None, "fp32" | "bf16" | "fp16" | "int8"); 16-bit ones as bits."""
 
+    def close(self) -> None:
+        """Drops the store's own references; it cannot be asked for anything afterwards."""
+
 
 class _Items:
+    """Looks canonical names up."""
+
     def __init__(self, config: ModelConfig) -> None:
         self._items: dict[str, Item] = {item.name: item for item in layout.items(config)}
 
@@ -117,6 +122,9 @@ class PackedStore(_Items):
         rows = layout.gate_up_rows(item.intermediate)
         return ExpertMatrices(self._matrix(name + ".gate_up", rows, item.hidden), None, None, down)
 
+    def close(self) -> None:
+        self._tensors = {}
+
     def embedding(self) -> tuple[np.ndarray, np.ndarray | None, str]:
         data, form = self._tensors["embed"], self._form("embed")
         if form == "w8":
@@ -135,6 +143,9 @@ class NativeStore(_Items):
         super().__init__(source.config)
         self._source = source
         self._packer = Packer(source)
+
+    def close(self) -> None:
+        self._source.close()
 
     def vector(self, name: str) -> np.ndarray:
         item = self._items.get(name)
@@ -193,5 +204,4 @@ def _stacked(parts: list[Part]) -> Matrix:
 
 
 def _dense(array: np.ndarray, form: Format) -> Matrix:
-    data = array.view(np.uint16) if form == "fp16" else array
-    return Matrix.dense(list(data) if data.ndim == 3 else data, dtype=form)
+    return Matrix.dense(array.view(np.uint16) if form == "fp16" else array, dtype=form)

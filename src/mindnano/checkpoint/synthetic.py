@@ -28,7 +28,7 @@ from mindnano.checkpoint.layout import (
     Small,
     Vector,
 )
-from mindnano.checkpoint.pack import interleave_gate_up, pack_kv
+from mindnano.checkpoint.pack import pack_kv
 from mindnano.checkpoint.packed import Header, Progress
 from mindnano.checkpoint.parts import f32_to_bf16, from_f32
 from mindnano.checkpoint.sink import check_target
@@ -106,7 +106,7 @@ class RandomProducer:
 
     def _draw(self, rng: np.random.Generator, table: np.ndarray, count: int) -> np.ndarray:
         words = rng.integers(0, 1 << 64, -(-count // 4), np.uint64).view(np.uint16)[:count]
-        return table.take(words)
+        return table[words]
 
     def _values(
         self, rng: np.random.Generator, form: Format, count: int, rows: int, cols: int, std: float
@@ -226,7 +226,7 @@ class RandomProducer:
 
 
 def _merge(parts: list[np.ndarray]) -> np.ndarray:
-    return interleave_gate_up(*parts) if len(parts) == 2 else parts[0]
+    return packing.interleave_gate_up(*parts) if len(parts) == 2 else parts[0]
 
 
 def extras(config: ModelConfig) -> Extras:

@@ -23,7 +23,9 @@ class CpuAttention:
 
     def __init__(self, config: MLAConfig, fmt: str) -> None:
         self.config = config
-        self.history = HeadHistory("int8" if fmt == "int8" else fmt)
+        self.history = HeadHistory(
+            fmt, config.num_heads, config.qk_nope_head_dim, config.qk_rope_head_dim, config.v_head_dim
+        )
 
     def attend(
         self, q: F32, kv: KVCache, kv_b: Matrix | None, start: int, scale: float, out: F32, clock: StageClock

@@ -125,6 +125,7 @@ class LLM:
         )
         self.kv, self.kv_layout, self.device, self.block = kv, kv_layout, "cpu", prefill_block
         self.synthetic = self._files.synthetic
+        self.generation = self._files.generation  # the settings that the model recommends
         self.tokenizer = Tokenizer(self._files.tokenizer_json, self.config)
         self.chat_template = ChatTemplate(self._files.chat_template)
         self._model = Decoder(self.config, self._files.weights, kv)
@@ -143,10 +144,9 @@ class LLM:
         """Drop the model's mappings and caches; the object can't be used afterwards."""
         self.__dict__.pop("_scheduler", None)
         self.__dict__.pop("_pool", None)
+        self.__dict__.pop("_prefixes", None)
         self.__dict__.pop("_model", None)
-        files = self.__dict__.pop("_files", None)
-        if files is not None:
-            files.close()
+        self.__dict__.pop("_files", None)
 
     def generate(self, prompt: str | Seq[int], params: SamplingParams | None = None) -> Completion:
         """Complete `prompt`, text or token ids."""
@@ -180,8 +180,7 @@ class LLM:
 
     def chat_tokens(self, messages: Seq[Mapping[str, Any]], thinking: bool = False) -> list[int]:
         """The prompt of a conversation as token ids."""
-        text = self.chat_template.render(messages, enable_thinking=thinking)
-        return self.tokenizer.encode(text, special=True)
+        return self.chat_template.encode(self.tokenizer, messages, enable_thinking=thinking)
 
     def save_session(self, folder: str | Path, name: str, messages: Seq[Mapping[str, Any]]) -> SessionInfo:
         """Keep what was computed of a conversation as one file in `folder`, replacing a session of that name.

@@ -159,7 +159,7 @@ class Decoder:
         for begin, end in tiles(count, ATTENTION_TILE):
             h = self._normed(x[begin:end], layer.attention_norm, ws)
             y = mla.project(h, positions[begin:end], q[begin:end], ws, clock)
-            mla.store(y, positions[begin:end], 0, end - begin, kv, int(positions[begin]), ws)
+            mla.store(y, positions[begin:end], kv, ws)
             clock.lap("mla")
             yield None
             clock.restart()

@@ -61,24 +61,22 @@ class MLA:
         clock.lap("projections")
         return y
 
-    def store(
-        self, y: F32, positions: NDArray[np.int64], row: int, count: int, kv: KVCache, start: int, ws: Workspace
-    ) -> None:
-        """Put rows [row, row + count) of the projection y into the cache from position `start` on."""
-        c = self.config
+    def store(self, y: F32, positions: NDArray[np.int64], kv: KVCache, ws: Workspace) -> None:
+        """Put the rows of the projection y [T, ..] into the cache, at consecutive positions."""
+        c, count, start = self.config, len(y), int(positions[0])
         if not isinstance(kv, ExpandedCache):
             kernels.latent_write(
-                y, self.latent_at, row, count, self.kv_norm, c.norm_eps, self.theta, positions, kv.view, start
+                y, self.latent_at, self.kv_norm, c.norm_eps, self.theta, positions, kv.view, start
             )
             return
         latent = ws("mla.latent", (count, c.kv_lora_rank))
         rope_at = self.latent_at + c.kv_lora_rank
-        latent[:] = y[row : row + count, self.latent_at : rope_at]
+        latent[:] = y[:, self.latent_at : rope_at]
         kernels.rms_norm(latent, self.kv_norm, latent, c.norm_eps)
         key = ws("mla.rope_key", (count, 1, c.qk_rope_head_dim))
-        key[:, 0] = y[row : row + count, rope_at:]
+        key[:, 0] = y[:, rope_at:]
         if self.theta:
-            kernels.rope_inplace(key, positions[row : row + count], c.qk_rope_head_dim, self.theta)
+            kernels.rope_inplace(key, positions, c.qk_rope_head_dim, self.theta)
         expanded = ws("mla.expanded", (count, self.kv_b.rows))
         Linear([self.kv_b])(Activations(latent, ws, "mla.latent"), expanded)
         kernels.expanded_write(expanded, key.reshape(count, -1), kv.view, start)
@@ -106,7 +104,7 @@ class MLA:
         q = ws("mla.q", (rows, c.num_heads, self.head_dim))
         y = self.project(x, positions, q, ws, clock)
         for t in range(rows):
-            self.store(y, positions, t, 1, caches[t], int(positions[t]), ws)
+            self.store(y[t : t + 1], positions[t : t + 1], caches[t], ws)
         lengths = positions + 1
         views = [cache.view for cache in caches]
         o = ws("mla.o", (rows, c.num_heads, c.v_head_dim))

@@ -142,3 +142,24 @@ def linear_w8(x: Quantized, values: NDArray[np.int8], scales: F32) -> F32:
 
 def linear_dense(x: F32, w: F32) -> F32:
     return np.asarray(x.astype(np.float64) @ w.astype(np.float64).T, np.float32)
+
+
+def silu(x: F32) -> F32:
+    with np.errstate(over="ignore"):
+        return np.asarray(x / (1 + np.exp(-x.astype(np.float64))), np.float32)
+
+
+def expert_order(ids: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Slots [T, k] in the order in which they are summed: by expert, equal ones by slot."""
+    return np.argsort(ids, axis=1, kind="stable")
+
+
+def experts_dense(x: F32, ids: NDArray[np.int32], weights: F32, gate: F32, up: F32, down: F32) -> F32:
+    """sum over slots of weights[t, k] down_e (silu(gate_e x) * up_e x), e = ids[t, k]; gate, up [E, I, H]."""
+    out = np.zeros((len(x), down.shape[1]), np.float64)
+    for t in range(len(x)):
+        for k in expert_order(ids)[t]:
+            e = ids[t, k]
+            hidden = silu(linear_dense(x[t : t + 1], gate[e])) * linear_dense(x[t : t + 1], up[e])
+            out[t] += weights[t, k] * linear_dense(hidden, down[e])[0]
+    return out.astype(np.float32)
