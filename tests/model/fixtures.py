@@ -40,4 +40,6 @@ def relative_error(got: np.ndarray, wanted: np.ndarray) -> float:
 def rms_error(got: np.ndarray, wanted: np.ndarray) -> float:
     """Root of the mean squared difference over that of the wanted logits: one other expert chosen somewhere, which
     rounding can cause on random weights, doesn't hide the rest."""
-    return float(np.sqrt(np.square(got - wanted, dtype=np.float64).mean() / np.square(wanted, dtype=np.float64).mean()))
+    return float(
+        np.sqrt(np.square(got - wanted, dtype=np.float64).mean() / np.square(wanted, dtype=np.float64).mean())
+    )

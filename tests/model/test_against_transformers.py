@@ -11,7 +11,10 @@ GREEDY = SamplingParams(max_tokens=200, temperature=0, ignore_eos=True)
 
 
 def open_llm(case, **options):
-    return LLM(fixtures.folder(case), **({"recipe": "native", "kv": "fp32", "context": 1024, "cache_budget": 0} | options))
+    return LLM(
+        fixtures.folder(case),
+        **({"recipe": "native", "kv": "fp32", "context": 1024, "cache_budget": 0} | options),
+    )
 
 
 @pytest.fixture(params=kernels.available_isas())
@@ -50,7 +53,9 @@ def test_prefill_in_any_split_gives_the_same_bits(case, kv, kv_layout):
         for first in (1, 7):
             slot, clock = llm._pool.take(), _clock()
             for piece in (tokens[:first], tokens[first:]):
-                rows = [r for r in llm._model.prefill(piece, slot, llm._pool, clock, rows="all") if r is not None]
+                rows = [
+                    r for r in llm._model.prefill(piece, slot, llm._pool, clock, rows="all") if r is not None
+                ]
             llm._pool.give_back(slot)
             assert np.array_equal(rows[0], whole[first:])
     with open_llm(case, kv=kv, kv_layout=kv_layout, prefill_block=64) as llm:
@@ -83,7 +88,9 @@ def test_results_do_not_depend_on_threads(recipe):
         for threads in (1, 2, 3):
             with open_llm(case, recipe=recipe, kv="int8", threads=threads) as llm:
                 logits = llm.logits(fixtures.tokens(case, 500))
-                tokens = llm.generate(fixtures.tokens(case, 65), SamplingParams(max_tokens=20, temperature=0)).token_ids
+                tokens = llm.generate(
+                    fixtures.tokens(case, 65), SamplingParams(max_tokens=20, temperature=0)
+                ).token_ids
             seen.append((logits.tobytes(), tokens))
     finally:
         kernels.set_threads(before)

@@ -71,7 +71,9 @@ def test_recipes(recipe, heavy):
                     _make_heavy(llm)
             wanted, got = rows_after(exact, 1, tokens), rows_after(rounded, 1, tokens)
         errors = np.linalg.norm(got - wanted, axis=1) / np.linalg.norm(wanted, axis=1)
-        print(f"{case}: {recipe} median row error {np.median(errors):.4f}, 90 % {np.quantile(errors, 0.9):.4f}")
+        print(
+            f"{case}: {recipe} median row error {np.median(errors):.4f}, 90 % {np.quantile(errors, 0.9):.4f}"
+        )
         assert np.median(errors) < RECIPE_BOUNDS[recipe][heavy], case
 
 

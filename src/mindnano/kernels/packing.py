@@ -27,7 +27,7 @@ def w8_shape(rows: int, cols: int) -> tuple[int, int, int]:
     return -(-rows // 16), -(-cols // 32) * 8, 64
 
 
-def _array(shape: tuple[int, ...], dtype: type, out: np.ndarray | None) -> np.ndarray:  # type: ignore[type-arg]
+def _array(shape: tuple[int, ...], dtype: type, out: np.ndarray | None) -> np.ndarray:
     return np.empty(shape, dtype) if out is None else out
 
 
@@ -84,7 +84,7 @@ def unpack_w8(data: NDArray[np.int8], scales: F32, rows: int, cols: int) -> F32:
     return out
 
 
-def interleave_gate_up(gate: np.ndarray, up: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def interleave_gate_up(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
     """Rows of gate and up [I, ...] in turns of eight, I padded with zeros to a multiple of 8: [2 * I8, ...].
 
     A panel of 16 rows then yields eight gate values and the eight up values that belong to them.

@@ -22,7 +22,7 @@ def from_bf16(bits: NDArray[np.uint16]) -> F32:
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
-def pad(x: np.ndarray, multiple: int) -> np.ndarray:  # type: ignore[type-arg]
+def pad(x: np.ndarray, multiple: int) -> np.ndarray:
     """Zeros at the end of the last axis, up to a multiple."""
     return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % multiple)])
 
@@ -66,7 +66,10 @@ def quantize_w4(w: F32) -> tuple[NDArray[np.int8], NDArray[np.uint16]]:
     best, scale = _lane_sum(g * g), np.zeros_like(largest)
 
     def rounded(s: F32) -> F32:
-        return np.clip(np.rint(g * (np.float32(1) / s)[..., None, None]), np.float32(-8), np.float32(7))
+        values: F32 = np.clip(
+            np.rint(g * (np.float32(1) / s)[..., None, None]), np.float32(-8), np.float32(7)
+        )
+        return values
 
     def offer(s: F32) -> None:
         s = from_bf16(bf16_bits(np.nan_to_num(s)))
