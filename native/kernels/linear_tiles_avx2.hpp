@@ -115,7 +115,7 @@ inline void w4_open(const uint8_t* packed, int64_t groups, uint8_t* open) {
 }
 
 template <int T>
-void w4_tile(const uint8_t* open, int64_t groups, const TileRows& rows, float* acc) {
+MN_TILE void w4_tile(const uint8_t* open, int64_t groups, const TileRows& rows, float* acc) {
   const __m256i ones = _mm256_set1_epi16(1);
   const int8_t* x = rows.q;
   const int64_t stride = rows.q_stride;
@@ -161,7 +161,7 @@ void w4_tile(const uint8_t* open, int64_t groups, const TileRows& rows, float* a
 }
 
 template <int T>
-void w4_direct(const uint8_t* packed, int64_t groups, const TileRows& rows, float* acc) {
+MN_TILE void w4_direct(const uint8_t* packed, int64_t groups, const TileRows& rows, float* acc) {
   const __m256i ones = _mm256_set1_epi16(1), low = _mm256_set1_epi8(15);
   vf total[T][2];
   for (int t = 0; t < T; ++t)
@@ -224,7 +224,8 @@ inline void w8_open(const int8_t* packed, int64_t groups, uint8_t* open) {
 }
 
 template <int T>
-void w8_tile(const uint8_t* open, int64_t groups, const TileRows& rows, const float* row_scales, float* acc) {
+MN_TILE void w8_tile(const uint8_t* open, int64_t groups, const TileRows& rows, const float* row_scales,
+                     float* acc) {
   const __m256i ones = _mm256_set1_epi16(1);
   const int64_t stride = rows.q_stride;
   for (int64_t g0 = 0; g0 < groups; g0 += 4, open += 4 * kW8OpenGroup) {
@@ -271,8 +272,8 @@ void w8_tile(const uint8_t* open, int64_t groups, const TileRows& rows, const fl
 }
 
 template <int T>
-void w8_direct(const int8_t* packed, int64_t groups, const TileRows& rows, const float* row_scales,
-               float* acc) {
+MN_TILE void w8_direct(const int8_t* packed, int64_t groups, const TileRows& rows, const float* row_scales,
+                       float* acc) {
   const __m256i ones = _mm256_set1_epi16(1);
   vf total[T][2];
   for (int t = 0; t < T; ++t)

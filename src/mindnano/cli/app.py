@@ -6,10 +6,11 @@ import os
 import sys
 from collections.abc import Sequence
 
-from cyclopts import App, CycloptsError, Group
+from cyclopts import App, CycloptsError
 
 from mindnano import __version__
 from mindnano.cli import bench, chat, convert, demo, doctor, generate, help, synth
+from mindnano.cli.options import OPTIONS
 from mindnano.errors import MindNanoError
 
 DONE, USER_ERROR, INTERRUPTED, PIPE_CLOSED = (
@@ -25,11 +26,11 @@ def build() -> App:
     app = App(
         name="mindnano",
         help="Long inputs on small machines: runs hybrid linear-attention language models on the CPU.\n\n"
-        "MODEL is a checkpoint folder or a packed file; left out, the built-in model. Sizes can be written as 8K or "
-        "16GiB.",
+        "MODEL is a checkpoint folder or a packed file; left out, the built-in model. Sizes can be written "
+        "as 8K or 16GiB.",
         version=__version__,
         help_format="plaintext",
-        group_parameters=Group("Options"),
+        group_parameters=OPTIONS,
         help_formatter=help.Formatter(),
     )
     app.command(demo.demo, sort_key=0)

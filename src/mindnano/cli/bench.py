@@ -6,12 +6,17 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from mindnano.cli.options import Json, KVFormat, KVLayout, Model
+from mindnano.cli.options import OPTIONS, Json, KVFormat, KVLayout, Model
 from mindnano.units import parse_size
 
 
 def build(sort_key: int) -> App:
-    app = App(name="bench", sort_key=sort_key, help="Measure speed: of the model by depth of the context.")
+    app = App(
+        name="bench",
+        sort_key=sort_key,
+        group_parameters=OPTIONS,
+        help="Measure speed: of the model by depth of the context.",
+    )
     app.command(depth, name="depth")
     return app
 

@@ -28,7 +28,7 @@ def chat(
             show_default="~/.local/share/mindnano/sessions",
         ),
     ] = None,
-    sampling: SamplingOptions = SamplingOptions(max_tokens=2048),  # noqa: B008
+    sampling: SamplingOptions = SamplingOptions(),  # noqa: B008
     engine: EngineOptions = EngineOptions(),  # noqa: B008
 ) -> None:
     """Talk to a model. /help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves."""

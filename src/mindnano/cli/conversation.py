@@ -22,12 +22,13 @@ HELP = """\
 /think on|off   think before answering, or not
 /system [TEXT]  set the system message; without TEXT: none
 /clear          forget the conversation
-/save NAME      keep the conversation, with what was computed of it
+/save NAME      keep the conversation, and what was computed for it
 /load NAME      bring a kept conversation back
 /stats          speeds and memory of the last answer
 /help           this list
 /quit           leave (also Ctrl-D)
-Ctrl-C stops an answer. A line that ends with \\ goes on in the next one; \"\"\" begins and ends a longer text."""
+Ctrl-C stops an answer. A line that ends with \\ goes on in the next one.
+\"\"\" at a line's beginning starts a text of several lines, and ends it."""
 
 
 class Conversation:
@@ -101,7 +102,8 @@ class Conversation:
         session = self.llm.load_session(self._session_dir, name)
         self.messages = session.messages
         output.note(
-            f"loaded {session.name}: {len(session.messages)} messages, {session.reusable} tokens won't be computed again"
+            f"loaded {session.name}: {len(session.messages)} messages, {session.reusable} tokens won't be "
+            "computed again"
         )
 
     def stats(self, _: str) -> None:

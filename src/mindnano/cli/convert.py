@@ -36,9 +36,17 @@ def convert(
         size = run(source, target, recipe, progress, force=force)
     seconds = perf_counter() - begin
     if json:
-        output.print_json({
-            "command": "convert", "source": source, "target": target, "recipe": recipe, "bytes": size,
-            "synthetic": False, "seconds": round(seconds, 3), "peak_rss_mib": round(peak_rss_mib(), 1),
-        })  # fmt: skip
+        output.print_json(
+            {
+                "command": "convert",
+                "source": source,
+                "target": target,
+                "recipe": recipe,
+                "bytes": size,
+                "synthetic": False,
+                "seconds": round(seconds, 3),
+                "peak_rss_mib": round(peak_rss_mib(), 1),
+            }
+        )
     else:
         print(f"{target}: {format_bytes(size)}, recipe {recipe}, {seconds:.1f} s")

@@ -31,10 +31,14 @@ def doctor(*, json: Json = False) -> None:
     findings = diagnose(found)
     uses = {"version": __version__, "isa": kernels.isa(), "threads": kernels.threads(), "device": "cpu"}
     if json:
-        output.print_json({
-            "command": "doctor", "machine": found.as_dict(), "engine": uses,
-            "findings": [vars(finding) for finding in findings],
-        })  # fmt: skip
+        output.print_json(
+            {
+                "command": "doctor",
+                "machine": found.as_dict(),
+                "engine": uses,
+                "findings": [vars(finding) for finding in findings],
+            }
+        )
         return
     _print(found, findings, uses)
 
@@ -44,46 +48,62 @@ def diagnose(machine: Machine) -> list[Finding]:
     found = []
     memory = machine.available if machine.cgroup_left is None else min(machine.available, machine.cgroup_left)
     if memory < LING_TINY + GIB:
-        found.append(Finding(
-            f"{memory / GIB:.1f} GiB of memory are available; Ling-3.0-tiny needs about 6.5 GiB with a small context",
-            "close other programs, or raise the container's limit if there is one",
-        ))  # fmt: skip
+        found.append(
+            Finding(
+                f"{memory / GIB:.1f} GiB of memory are available; Ling-3.0-tiny needs about 6.5 GiB",
+                "close other programs, or raise the container's limit if there is one",
+            )
+        )
     if machine.isa == "generic":
-        found.append(Finding(
-            "no instruction set of this processor is supported: plain C++ runs, many times slower",
-            "use a processor with AVX2 (x86-64)",
-        ))  # fmt: skip
+        found.append(
+            Finding(
+                "no instruction set of this processor is supported: plain C++ runs, many times slower",
+                "use a processor with AVX2 (x86-64)",
+            )
+        )
     if machine.usable_cores < machine.cores:
-        found.append(Finding(
-            f"this process may use {machine.usable_cores} of {machine.cores} cores",
-            "start it without taskset, or give the container more",
-        ))  # fmt: skip
+        found.append(
+            Finding(
+                f"this process may use {machine.usable_cores} of {machine.cores} cores",
+                "start it without taskset, or give the container more",
+            )
+        )
     slow = [governor for governor in machine.governors if governor not in ("performance", "schedutil")]
     if slow:
-        found.append(Finding(
-            f"the processor's clock is governed by {', '.join(slow)}, which may keep it low",
-            "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
-        ))  # fmt: skip
+        found.append(
+            Finding(
+                f"the processor's clock is governed by {', '.join(slow)}, which may keep it low",
+                "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
+            )
+        )
     if machine.swap_used > GIB // 4:
-        found.append(Finding(
-            f"{machine.swap_used / GIB:.1f} GiB are swapped out: what is read from there stalls",
-            "close other programs before measuring",
-        ))  # fmt: skip
+        found.append(
+            Finding(
+                f"{machine.swap_used / GIB:.1f} GiB are swapped out: what is read from there stalls",
+                "close other programs before measuring",
+            )
+        )
     if machine.load is not None and machine.load > machine.usable_cores / 2:
-        found.append(Finding(
-            f"other programs keep {machine.load:.1f} of {machine.usable_cores} cores busy",
-            "stop them before measuring; the engine shares cores, but not for free",
-        ))  # fmt: skip
+        found.append(
+            Finding(
+                f"other programs keep {machine.load:.1f} of {machine.usable_cores} cores busy",
+                "stop them before measuring; the engine shares cores, but not for free",
+            )
+        )
     if machine.huge_pages == "never":
-        found.append(Finding(
-            "transparent huge pages are off, which costs a few percent",
-            "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
-        ))  # fmt: skip
+        found.append(
+            Finding(
+                "transparent huge pages are off, which costs a few percent",
+                "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
+            )
+        )
     if machine.npu_devices or machine.librknnrt:
-        found.append(Finding(
-            "an NPU or its library was found, and this version has no binding to it: attention runs on the CPU",
-            "nothing to do",
-        ))  # fmt: skip
+        found.append(
+            Finding(
+                "an NPU or its library is here, but this version has no binding to it: the CPU does all",
+                "nothing to do",
+            )
+        )
     return found
 
 

@@ -19,12 +19,16 @@ def generate(
     /,
     *,
     prompt: Annotated[
-        str | None, Parameter(help="The text to go on from.", metavar="TEXT", show_default=False)
+        str | None,
+        Parameter(
+            help="The text to go on from.", metavar="TEXT", allow_leading_hyphen=True, show_default=False
+        ),
     ] = None,
     prompt_file: Annotated[
         str | None,
         Parameter(
             metavar="FILE",
+            allow_leading_hyphen=True,
             help="A file with that text; - or neither option: standard input.",
             show_default=False,
         ),
@@ -52,9 +56,14 @@ def generate(
                 print(flush=True)
         done = stream.result
         if json:
-            output.print_json({
-                "command": "generate", "synthetic": llm.synthetic, **done.as_dict(), "engine": llm.describe(),
-            })  # fmt: skip
+            output.print_json(
+                {
+                    "command": "generate",
+                    "synthetic": llm.synthetic,
+                    **done.as_dict(),
+                    "engine": llm.describe(),
+                }
+            )
         else:
             output.note(output.speeds(done.timings))
 

@@ -51,7 +51,7 @@ class Machine:
 
 def read(root: Path = Path("/")) -> Machine:
     """The machine as it is now. `root` is where /proc and /sys are looked for."""
-    import psutil
+    import psutil  # type: ignore[import-untyped]
 
     from mindnano import kernels
 
@@ -96,7 +96,7 @@ def _text(path: Path) -> str | None:
 
 
 def _cgroup(root: Path) -> tuple[int | None, int | None]:
-    """Memory limit and use of this process's control group (version 2, then 1); None where there is no limit."""
+    """Memory limit and use of this process's control group (version 2, then 1); None without a limit."""
     for limit, used in (
         ("memory.max", "memory.current"),
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),

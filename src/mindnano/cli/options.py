@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from mindnano.engine.llm import LLM
     from mindnano.engine.params import SamplingParams
 
-# Equal to cache.kv.FORMATS and LAYOUTS and to checkpoint.RECIPES, which a test checks: importing those would make
-# `mindnano --help` load the engine.
+# Equal to cache.kv.FORMATS and LAYOUTS and to checkpoint.RECIPES, which a test checks: importing those would
+# make `mindnano --help` load the engine.
 KVFormat = Literal["bf16", "int8", "fp16", "fp32"]
 KVLayout = Literal["latent", "expanded"]
 Recipe = Literal["mixed", "w4", "w8", "bf16", "native"]
 Device = Literal["auto", "cpu"]
 
+OPTIONS = Group("Options", sort_key=0)
 ENGINE = Group("Engine", sort_key=2)
 SAMPLING = Group("Sampling", sort_key=1)
 
@@ -110,9 +111,16 @@ class EngineOptions:
         from mindnano import LLM
 
         return LLM(
-            model, context=self.ctx, kv=self.kv, kv_layout=self.kv_layout, threads=self.threads, recipe=self.recipe,
-            device=self.device, memory_reserve=self.memory_reserve, **more,
-        )  # fmt: skip
+            model,
+            context=self.ctx,
+            kv=self.kv,
+            kv_layout=self.kv_layout,
+            threads=self.threads,
+            recipe=self.recipe,
+            device=self.device,
+            memory_reserve=self.memory_reserve,
+            **more,
+        )
 
 
 @Parameter(name="*", group=SAMPLING)
@@ -120,7 +128,7 @@ class EngineOptions:
 class SamplingOptions:
     """How tokens are chosen. What is left out is as the model recommends, or off."""
 
-    max_tokens: Annotated[int, Parameter(metavar="N", help="Tokens of the answer at most.")] = 256
+    max_tokens: Annotated[int, Parameter(metavar="N", help="Tokens of the answer at most.")] = 512
     temperature: Annotated[
         float | None, Parameter(help="0: always the likeliest token.", show_default=False)
     ] = None

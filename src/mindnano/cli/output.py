@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
@@ -39,13 +38,16 @@ def printable(text: str, stream: TextIO) -> str:
     return _CONTROL.sub(_symbol, text) if stream.isatty() else text
 
 
+def one_line(text: str) -> str:
+    """Text for a table or a sample: no line ends, no control characters."""
+    return _CONTROL.sub("\u00b7", text.replace("\n", "\u00b7").replace("\t", "\u00b7"))
+
+
 def _symbol(match: re.Match[str]) -> str:
     code = ord(match[0])
-    return (
-        chr(0x2400 + code)
-        if code < 0x20
-        else ("\u2421" if code == 0x7F else unicodedata.lookup("REPLACEMENT CHARACTER"))
-    )
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "\u2421" if code == 0x7F else "\ufffd"
 
 
 def speeds(timings: Timings) -> str:
@@ -67,8 +69,14 @@ def byte_progress(label: str) -> Iterator[Callable[[int, int, str], None]]:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     with Progress(
-        TextColumn(label), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn(), TextColumn("{task.fields[what]}"),
-        console=console(stderr=True), transient=True, disable=not sys.stderr.isatty(),
-    ) as progress:  # fmt: skip
+        TextColumn(label),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[what]}"),
+        console=console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    ) as progress:
         task = progress.add_task(label, total=None, what="")
         yield lambda done, total, what: progress.update(task, completed=done, total=total, what=what[-40:])

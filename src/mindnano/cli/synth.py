@@ -35,9 +35,18 @@ def synth(
         size = run(config, target, recipe, seed, progress, force=force)
     seconds = perf_counter() - begin
     if json:
-        output.print_json({
-            "command": "synth", "config": config, "target": target, "recipe": recipe, "seed": seed, "bytes": size,
-            "synthetic": True, "seconds": round(seconds, 3), "peak_rss_mib": round(peak_rss_mib(), 1),
-        })  # fmt: skip
+        output.print_json(
+            {
+                "command": "synth",
+                "config": config,
+                "target": target,
+                "recipe": recipe,
+                "seed": seed,
+                "bytes": size,
+                "synthetic": True,
+                "seconds": round(seconds, 3),
+                "peak_rss_mib": round(peak_rss_mib(), 1),
+            }
+        )
     else:
         print(f"{target}: {format_bytes(size)}, recipe {recipe}, {seconds:.1f} s; {output.SYNTHETIC}")

@@ -144,7 +144,9 @@ def choose_context(
                 f"available {available / MIB:,.0f} MiB; close other programs or use a smaller recipe"
             )
         return best
-    context = int(wanted)
+    if not isinstance(wanted, int) or wanted < 1:
+        raise MindNanoError(f"ctx: expected a number of tokens from 1, or auto, got {wanted!r}")
+    context = wanted
     if context > trained:
         raise MindNanoError(
             f"ctx: {context} tokens is beyond the {trained} that the model was trained for; use at most {trained}"
