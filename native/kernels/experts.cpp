@@ -18,7 +18,7 @@ thread_local ExpertsPlan plan;
 thread_local CallScratch call_scratch;
 
 int64_t rows_in_l2(int64_t groups) {
-  return std::clamp<int64_t>(kGatherBytes / (32 * groups), 24, 128) / 24 * 24;
+  return std::clamp<int64_t>(kGatherBytes / (32 * groups), 20, 120) / 20 * 20;
 }
 
 // The rows of x that the sorted pairs begin .. end name, side by side in `to` unless they are already.

@@ -18,7 +18,9 @@ inline vf load(const float* p) {
   std::memcpy(r.v, p, 32);
   return r;
 }
-inline void store(float* p, vf a) { std::memcpy(p, a.v, 32); }
+inline void store(float* p, vf a) {
+  std::memcpy(p, a.v, 32);
+}
 inline vf load_partial(const float* p, int n) {  // lanes from n on are zero
   vf r;
   MN_EACH r.v[i] = i < n ? p[i] : 0.0f;
@@ -32,7 +34,9 @@ inline vf set1(float x) {
   MN_EACH r.v[i] = x;
   return r;
 }
-inline vf zero() { return set1(0.0f); }
+inline vf zero() {
+  return set1(0.0f);
+}
 inline vf operator+(vf a, vf b) {
   MN_EACH a.v[i] += b.v[i];
   return a;
@@ -76,6 +80,17 @@ inline vf sqrt(vf a) {
 inline vf scale2(vf a, vf n) {  // a * 2^n for integral n in [-126, 127]
   MN_EACH {
     int32_t bits = (static_cast<int32_t>(n.v[i]) + 127) << 23;
+    float f;
+    std::memcpy(&f, &bits, 4);
+    a.v[i] *= f;
+  }
+  return a;
+}
+inline vf scale2_shifted(vf a, vf t) {  // a * 2^n for t = n + 1.5 * 2^23, n in [-126, 127]
+  MN_EACH {
+    uint32_t bits;
+    std::memcpy(&bits, &t.v[i], 4);
+    bits = (bits + 127) << 23;
     float f;
     std::memcpy(&f, &bits, 4);
     a.v[i] *= f;
@@ -141,8 +156,12 @@ inline vf load_f16(const uint16_t* p) {
   MN_EACH r.v[i] = from_f16(p[i]);
   return r;
 }
-inline void store_bf16(uint16_t* p, vf a) { MN_EACH p[i] = to_bf16(a.v[i]); }
-inline void store_f16(uint16_t* p, vf a) { MN_EACH p[i] = to_f16(a.v[i]); }
+inline void store_bf16(uint16_t* p, vf a) {
+  MN_EACH p[i] = to_bf16(a.v[i]);
+}
+inline void store_f16(uint16_t* p, vf a) {
+  MN_EACH p[i] = to_f16(a.v[i]);
+}
 inline vf load_i8(const int8_t* p) {
   vf r;
   MN_EACH r.v[i] = static_cast<float>(p[i]);

@@ -137,7 +137,9 @@ def test_bad_options_are_named(path, options, words):
 
 
 def test_what_does_not_fit_is_refused_with_the_sum(path):
-    with pytest.raises(MindNanoError, match=r"needs weights .* = .* MiB .* available .* largest context that fits"):
+    with pytest.raises(
+        MindNanoError, match=r"needs weights .* = .* MiB .* available .* largest context that fits"
+    ):
         LLM(path, context=2048, slots=1 << 18)
 
 

@@ -61,7 +61,11 @@ def test_a_repeated_prompt_costs_nothing_and_a_longer_one_its_tail(path):
         first = llm.generate(prompt, GREEDY)
         again = llm.generate(prompt, GREEDY)
         longer = llm.generate([*prompt, 7, 8, 9], GREEDY)
-    assert (first.timings.cached_tokens, again.timings.cached_tokens, longer.timings.cached_tokens) == (0, 200, 200)
+    assert (first.timings.cached_tokens, again.timings.cached_tokens, longer.timings.cached_tokens) == (
+        0,
+        200,
+        200,
+    )
     assert first.token_ids == again.token_ids
 
 
@@ -85,6 +89,9 @@ def test_the_budget_is_never_exceeded(path):
     random = np.random.default_rng(2)
     with open_llm(path, cache_budget=2 << 20) as llm:
         for _ in range(20):
-            llm.generate([int(t) for t in random.integers(0, 255, random.integers(10, 600))], SamplingParams(max_tokens=1))
+            llm.generate(
+                [int(t) for t in random.integers(0, 255, random.integers(10, 600))],
+                SamplingParams(max_tokens=1),
+            )
             llm._prefixes.check_integrity()
             assert not llm._prefixes._pinned

@@ -164,7 +164,9 @@ class Reference:
     def logits(self, tokens: list[int]) -> Array:
         """Logits after each token [T, vocabulary]."""
         c, model = self.config, Weights(self.tensors, "model.")
-        x = model("word_embeddings" if "model.word_embeddings.weight" in self.tensors else "embed_tokens")[tokens]
+        x = model("word_embeddings" if "model.word_embeddings.weight" in self.tensors else "embed_tokens")[
+            tokens
+        ]
         for i in range(c.num_layers):
             w = model.within(f"layers.{i}.")
             attention = w.within(_present(w, "attention.", "self_attn."))
@@ -192,7 +194,9 @@ def _unpacked(tensors: dict[str, Array]) -> dict[str, Array]:
             out[name] = tensor
         elif name.endswith("_packed"):
             rows, cols = tensors[f"{base}_shape"]
-            q = (tensor.view(np.uint32)[:, :, None] >> (4 * np.arange(8, dtype=np.uint32)) & 15).astype(np.int64) - 8
+            q = (tensor.view(np.uint32)[:, :, None] >> (4 * np.arange(8, dtype=np.uint32)) & 15).astype(
+                np.int64
+            ) - 8
             scales = np.repeat(tensors[f"{base}_scale"].astype(np.float64), 32, 1)
             out[base] = (q.reshape(rows, -1) * scales)[:, :cols]
     return out

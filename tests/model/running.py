@@ -48,7 +48,10 @@ def decode_together(
                 tamper(slot)
         while running := [i for i, tokens in enumerate(sequences) if slots[i].length < len(tokens)]:
             logits = llm._model.decode(
-                [sequences[i][slots[i].length] for i in running], [slots[i] for i in running], llm._pool, StageClock()
+                [sequences[i][slots[i].length] for i in running],
+                [slots[i] for i in running],
+                llm._pool,
+                StageClock(),
             )
             for i, row in zip(running, logits, strict=True):
                 out[i].append(row.copy())

@@ -32,7 +32,9 @@ _DTYPES = {"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32}
 def _values(name: str, shape: tuple[int, ...], seed: int, case: Case) -> np.ndarray:
     """A tensor's values. RandomState's streams are frozen, so they are the same wherever they are drawn."""
     z = np.random.RandomState(zlib.crc32(f"{seed} {name}".encode())).standard_normal(shape)
-    if name.endswith(("A_log", "dt_bias", "e_score_correction_bias")):  # stored in F32: more bits than a BF16 has
+    if name.endswith(
+        ("A_log", "dt_bias", "e_score_correction_bias")
+    ):  # stored in F32: more bits than a BF16 has
         scale = 0.2 if name.endswith("bias") and "dt" not in name else 0.7
         return np.round(z * scale * 4096) / 4096
     if "norm" in name:
@@ -93,7 +95,10 @@ def margin_of(model: torch.nn.Module, tokens: list[int]) -> float:
     gates = [layer.mlp.gate for layer in model.model.layers if hasattr(layer.mlp, "gate")]
     least = np.inf
     for logits, gate in zip(routed, gates, strict=True):
-        choice = logits.double().reshape(-1, config.num_local_experts).sigmoid() + gate.e_score_correction_bias.double()
+        choice = (
+            logits.double().reshape(-1, config.num_local_experts).sigmoid()
+            + gate.e_score_correction_bias.double()
+        )
         groups = choice.reshape(len(choice), config.n_group, -1)
         if config.topk_group < config.n_group:
             score = groups.topk(2, -1)[0].sum(-1)

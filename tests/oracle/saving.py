@@ -164,7 +164,9 @@ def _write(folder: Path, tensors: dict[str, np.ndarray], shards: int) -> None:
         safetensors.numpy.save_file({n: tensors[n] for n in part}, folder / file, {"format": "pt"})
         index |= dict.fromkeys(part, file)
     total = sum(tensor.nbytes for tensor in tensors.values())
-    text = json.dumps({"metadata": {"total_size": total}, "weight_map": dict(sorted(index.items()))}, indent=1)
+    text = json.dumps(
+        {"metadata": {"total_size": total}, "weight_map": dict(sorted(index.items()))}, indent=1
+    )
     (folder / "model.safetensors.index.json").write_text(text + "\n")
 
 

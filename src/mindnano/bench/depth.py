@@ -47,7 +47,9 @@ def zipf_tokens(vocabulary: int, count: int, seed: int = 7) -> list[int]:
     return [int(order[min(p, vocabulary - 1)]) for p in picked]
 
 
-def measure(llm: LLM, depths: tuple[int, ...] = DEPTHS, tokens: int = 2048, decode: int = 24) -> list[DepthPoint]:
+def measure(
+    llm: LLM, depths: tuple[int, ...] = DEPTHS, tokens: int = 2048, decode: int = 24
+) -> list[DepthPoint]:
     """Points at `depths`, ascending. Needs a context of max(depths) + tokens + decode."""
     model, pool, block = llm._model, llm._pool, llm.block
     prompt = zipf_tokens(llm.config.vocab_size, max(depths) + tokens + block)
@@ -104,7 +106,13 @@ def run(
 ) -> None:  # fmt: skip
     """Measure and print a table, or JSON as the last line."""
     begin = perf_counter()
-    llm = LLM(model, context=max(depths) + tokens + len(depths) * (decode + 2) + 64, kv=kv, kv_layout=kv_layout, threads=threads)
+    llm = LLM(
+        model,
+        context=max(depths) + tokens + len(depths) * (decode + 2) + 64,
+        kv=kv,
+        kv_layout=kv_layout,
+        threads=threads,
+    )
     ready = perf_counter() - begin
     rss_ready = rss_mib()
     points = measure(llm, depths, tokens, decode)
@@ -123,6 +131,12 @@ def run(
     for column in ("depth", f"prefill of {tokens}, tok/s", "decode, tok/s", "decode p50, ms", "TTFT, s"):
         table.add_column(column, justify="right")
     for p in points:
-        table.add_row(str(p.depth), f"{p.prefill_tok_s:.1f}", f"{p.decode_tok_s:.1f}", f"{p.decode_ms_p50:.1f}", f"{p.ttft_s:.1f}")
+        table.add_row(
+            str(p.depth),
+            f"{p.prefill_tok_s:.1f}",
+            f"{p.decode_tok_s:.1f}",
+            f"{p.decode_ms_p50:.1f}",
+            f"{p.ttft_s:.1f}",
+        )
     Console().print(table)
     print(f"start {ready:.2f} s, RSS ready {rss_ready:,.0f} MiB, peak {peak_rss_mib():,.0f} MiB")

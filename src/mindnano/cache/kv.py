@@ -49,7 +49,7 @@ class LatentCache:
         self.scales = lazy_array((capacity, -(-rank // LATENT_GROUP)), np.float32) if fmt == "int8" else None
         self.view = LatentKV(fmt, self.latent, self.scales, self.rope)
 
-    def arrays(self) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+    def arrays(self) -> dict[str, np.ndarray]:
         """The arrays by name, tokens along the first axis."""
         named = {"latent": self.latent, "rope": self.rope}
         return named if self.scales is None else named | {"scales": self.scales}
@@ -68,7 +68,7 @@ class ExpandedCache:
         self.v_scales = lazy_array((heads, capacity), np.float32) if int8 else None
         self.view = ExpandedKV(fmt, self.k, self.v, self.k_scales, self.v_scales)
 
-    def arrays(self) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+    def arrays(self) -> dict[str, np.ndarray]:
         """The arrays by name, tokens along the second axis."""
         named = {"k": self.k, "v": self.v}
         if self.k_scales is not None and self.v_scales is not None:

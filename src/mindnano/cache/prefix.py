@@ -121,11 +121,18 @@ class PrefixCache:
             node = node.parent
 
     def keep(
-        self, parent: Node, prompt: Sequence[int], end: int, slot: Slot, states: StateCopy, logits: Array | None
+        self,
+        parent: Node,
+        prompt: Sequence[int],
+        end: int,
+        slot: Slot,
+        states: StateCopy,
+        logits: Array | None,
     ) -> Node:
         """Checkpoint tokens [parent.end, end) of `prompt` below `parent`; returns the node to go on from.
 
-        `logits` [vocabulary] are those after token end - 1, where they are known (the prompt ends there). Where the budget doesn't allow it nothing is copied and `parent` is returned.
+        `logits` [vocabulary] are those after token end - 1, where they are known (the prompt ends
+        there). Where the budget doesn't allow it nothing is copied and `parent` is returned.
         """
         tokens = np.asarray(prompt[parent.end : end], np.int64)
         for child in parent.children:
@@ -143,7 +150,9 @@ class PrefixCache:
             layer: {name: rows_of(kv, array, parent.end, end).copy() for name, array in kv.arrays().items()}
             for layer, kv in slot.kv.items()
         }
-        node = Node(parent, tokens, parent.end, rows, states, nbytes, None if logits is None else logits.copy())
+        node = Node(
+            parent, tokens, parent.end, rows, states, nbytes, None if logits is None else logits.copy()
+        )
         parent.children.append(node)
         self.nbytes += nbytes
         self._touch(node)
@@ -176,7 +185,11 @@ class PrefixCache:
 
     def cost(self, tokens: int) -> int:
         """Bytes of a checkpoint of `tokens` tokens."""
-        return kv_bytes(self.pool.config, self.pool.layout, self.pool.fmt, tokens) + self._state_bytes + 8 * tokens
+        return (
+            kv_bytes(self.pool.config, self.pool.layout, self.pool.fmt, tokens)
+            + self._state_bytes
+            + 8 * tokens
+        )
 
     def pin(self, node: Node) -> None:
         """Keep `node` and its ancestors until `unpin`: a running sequence goes on from it."""
@@ -208,7 +221,9 @@ class PrefixCache:
             assert node.parent is not None
             assert node in node.parent.children
             assert node.begin == node.parent.end
-            assert node.nbytes == self.cost(len(node.tokens)) + (0 if node.logits is None else node.logits.nbytes)
+            assert node.nbytes == self.cost(len(node.tokens)) + (
+                0 if node.logits is None else node.logits.nbytes
+            )
 
     def _touch(self, node: Node) -> None:
         node.priority = self._inflation + len(node.tokens) / node.nbytes

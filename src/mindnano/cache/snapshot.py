@@ -64,7 +64,9 @@ class SessionInfo:
 def check_name(name: str) -> str:
     """The name if it can be one. It never becomes a path: the file is named by its digest."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise MindNanoError(f"session name: expected 1 to 100 printable characters without / or \\, got {name!r}")
+        raise MindNanoError(
+            f"session name: expected 1 to 100 printable characters without / or \\, got {name!r}"
+        )
     return name
 
 
@@ -77,11 +79,11 @@ def _digest(data: Any) -> str:
     return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
-def _bytes(array: np.ndarray) -> memoryview:  # type: ignore[type-arg]
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+def _bytes(array: np.ndarray) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def _parts(nodes: list[Node]) -> Iterator[tuple[str, np.ndarray]]:  # type: ignore[type-arg]
+def _parts(nodes: list[Node]) -> Iterator[tuple[str, np.ndarray]]:
     for i, node in enumerate(nodes):
         yield f"{i}.tokens", node.tokens
         for layer, named in node.rows.items():
@@ -120,7 +122,9 @@ def save(
         folder.mkdir(parents=True, exist_ok=True)
         fd, temporary = tempfile.mkstemp(prefix=".saving-", suffix=SUFFIX + ".tmp", dir=folder)
         with os.fdopen(fd, "wb") as file:
-            file.write(MAGIC + len(header).to_bytes(8, "little") + hashlib.blake2b(header, digest_size=32).digest())
+            file.write(
+                MAGIC + len(header).to_bytes(8, "little") + hashlib.blake2b(header, digest_size=32).digest()
+            )
             file.write(header)
             for (_, array), section in zip(parts, sections, strict=True):
                 file.seek(start + section.offset)
@@ -161,7 +165,9 @@ def _header(data: bytes | memoryview, what: str) -> tuple[Header, int]:
         raise MindNanoError(f"{what}: not a session snapshot, or cut short")
     if bytes(data[: len(MAGIC)]) != MAGIC:
         version = bytes(data[6:8]).decode("ascii", "replace")
-        raise MindNanoError(f"{what}: snapshot version {version!r}, this program reads {MAGIC[6:].decode()!r}")
+        raise MindNanoError(
+            f"{what}: snapshot version {version!r}, this program reads {MAGIC[6:].decode()!r}"
+        )
     length = int.from_bytes(data[8:16], "little")
     if length > min(_HEADER_MOST, len(data) - fixed):
         raise MindNanoError(f"{what}: its header claims {length} bytes, the file has {len(data) - fixed}")
@@ -175,20 +181,27 @@ def _header(data: bytes | memoryview, what: str) -> tuple[Header, int]:
     return header, -(-(fixed + length) // ALIGN) * ALIGN
 
 
-def _array(section: Section, data: bytes | memoryview, start: int, what: str) -> np.ndarray:  # type: ignore[type-arg]
+def _array(section: Section, data: bytes | memoryview, start: int, what: str) -> np.ndarray:
     dtype = _DTYPES.get(section.dtype)
     count = 1
     for size in section.shape:
         count *= size if size >= 0 else 1 << 62
     begin, end = start + section.offset, start + section.offset + section.nbytes
-    if dtype is None or section.offset < 0 or count * np.dtype(dtype).itemsize != section.nbytes or end > len(data):
+    if (
+        dtype is None
+        or section.offset < 0
+        or count * np.dtype(dtype).itemsize != section.nbytes
+        or end > len(data)
+    ):
         raise MindNanoError(f"{what}: section {section.name!r} is cut short or doesn't match its shape")
     if _digest(data[begin:end]) != section.digest:
         raise MindNanoError(f"{what}: section {section.name!r} is damaged (checksum)")
     return np.frombuffer(data[begin:end], dtype).reshape(section.shape)
 
 
-def load(pool: SlotPool, folder: Path, name: str, binding: dict[str, str]) -> tuple[list[Node], list[dict[str, Any]]]:
+def load(
+    pool: SlotPool, folder: Path, name: str, binding: dict[str, str]
+) -> tuple[list[Node], list[dict[str, Any]]]:
     """The checkpoints of session `name`, each without a parent yet, and its messages; wholly verified.
 
     Raises MindNanoError: no such session, damaged, or made by another model, template, layout or format.
@@ -230,7 +243,8 @@ def _node(pool: SlotPool, parts: dict[str, Array], begin: int, what: str) -> Nod
     """One checkpoint from its arrays, every shape held against what this engine would have made."""
     tokens = parts.pop("tokens", np.empty(0, np.int64))
     logits = parts.pop("logits", None)
-    states, rows = StateCopy(), {}
+    states = StateCopy()
+    rows: dict[int, dict[str, Array]] = {}
     wanted: dict[str, tuple[tuple[int, ...], str]] = {}
     for layer, state in pool.states.items():
         wanted[f"memory.{layer}"] = state.memory.shape[1:], "float32"
@@ -254,11 +268,17 @@ def _node(pool: SlotPool, parts: dict[str, Array], begin: int, what: str) -> Nod
         else:
             getattr(states, kind)[layer] = found
     vocabulary = pool.config.vocab_size
-    if tokens.ndim != 1 or tokens.dtype != np.int64 or not count or tokens.min() < 0 or tokens.max() >= vocabulary:
+    if (
+        tokens.ndim != 1
+        or tokens.dtype != np.int64
+        or not count
+        or tokens.min() < 0
+        or tokens.max() >= vocabulary
+    ):
         raise MindNanoError(f"{what}: its tokens are not ids of this model's vocabulary")
     if logits is not None and (logits.shape != (vocabulary,) or logits.dtype != np.float32):
         raise MindNanoError(f"{what}: its logits are {list(logits.shape)}, expected [{vocabulary}]")
-    return Node(None, tokens, begin, rows, states, 0, logits)
+    return Node(None, tokens.astype(np.int64, copy=False), begin, rows, states, 0, logits)
 
 
 def list_sessions(folder: Path) -> list[SessionInfo]:

@@ -104,11 +104,12 @@ class ModelConfig:
         return config
 
 
-def _whole(where: str, name: str, value: object, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise MindNanoError(
-            f"{where}: {name} is {shorten(value)}, expected a whole number from {low} to {high}"
-        )
+def _whole(where: str, name: str, value: object, low: int, high: int, multiple: int = 1) -> None:
+    """The kernels work on vectors: some widths must be a `multiple` of theirs."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or not low <= value <= high or value % multiple:  # type: ignore[operator]
+        kind = f"a multiple of {multiple}" if multiple > 1 else "a whole number"
+        raise MindNanoError(f"{where}: {name} is {shorten(value)}, expected {kind} from {low} to {high}")
 
 
 def _number(where: str, name: str, value: object, low: float, high: float) -> None:
@@ -135,24 +136,20 @@ def check(config: ModelConfig, where: str) -> None:
         )
     kda, mla, moe = config.kda, config.mla, config.moe
     _whole(where, "KDA num_heads", kda.num_heads, 1, 1024)
-    _whole(where, "KDA head_dim", kda.head_dim, 1, 1024)
+    _whole(where, "KDA head_dim", kda.head_dim, 8, 1024, multiple=8)
     if kda.conv_kernel != 4:
         raise MindNanoError(f"{where}: short_conv_kernel_size is {shorten(kda.conv_kernel)}, supported is 4")
     _number(where, "kda_lower_bound", kda.lower_bound, -80.0, 0.0)
     _whole(where, "num_attention_heads", mla.num_heads, 1, 1024)
     if mla.q_lora_rank is not None:
         _whole(where, "q_lora_rank", mla.q_lora_rank, 1, 1 << 16)
-    _whole(where, "kv_lora_rank", mla.kv_lora_rank, 1, 1 << 14)
-    _whole(where, "qk_nope_head_dim", mla.qk_nope_head_dim, 1, 1024)
-    _whole(where, "qk_rope_head_dim", mla.qk_rope_head_dim, 1, 1024)
-    _whole(where, "v_head_dim", mla.v_head_dim, 1, 1024)
+    _whole(where, "kv_lora_rank", mla.kv_lora_rank, 16, 1 << 14, multiple=16)
+    _whole(where, "qk_nope_head_dim", mla.qk_nope_head_dim, 8, 1024, multiple=8)
+    _whole(where, "qk_rope_head_dim", mla.qk_rope_head_dim, 8, 1024, multiple=8)
+    _whole(where, "v_head_dim", mla.v_head_dim, 8, 1024, multiple=8)
     _number(where, "MLA norm_eps", mla.norm_eps, 1e-12, 0.1)
     if mla.rope_theta is not None:
         _number(where, "rope_theta", mla.rope_theta, 1.0, 1e12)
-        if mla.qk_rope_head_dim % 2:
-            raise MindNanoError(
-                f"{where}: qk_rope_head_dim is {mla.qk_rope_head_dim}, expected an even number"
-            )
     if moe is None:
         if config.first_k_dense != config.num_layers:
             raise MindNanoError(

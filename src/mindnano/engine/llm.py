@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence as Seq
+from collections.abc import Iterator, Mapping
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -121,7 +122,14 @@ class LLM:
             memory_reserve,
         )  # fmt: skip
         self.plan = plan_memory(
-            self.config, self._files.nbytes, kv_layout, kv, self.context, slots, prefill_block, kernels.threads()
+            self.config,
+            self._files.nbytes,
+            kv_layout,
+            kv,
+            self.context,
+            slots,
+            prefill_block,
+            kernels.threads(),
         )
         self.kv, self.kv_layout, self.device, self.block = kv, kv_layout, "cpu", prefill_block
         self.synthetic = self._files.synthetic
@@ -137,7 +145,9 @@ class LLM:
     def __enter__(self) -> LLM:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -159,7 +169,9 @@ class LLM:
         """Complete `prompt`, giving text as it comes. Leaving the iterator early cancels the request."""
         return Stream(self, self._submit(self._tokens(prompt), params or SamplingParams()))
 
-    def generate_many(self, prompts: Seq[str | Seq[int]], params: SamplingParams | Seq[SamplingParams] | None = None) -> list[Completion]:
+    def generate_many(
+        self, prompts: Seq[str | Seq[int]], params: SamplingParams | Seq[SamplingParams] | None = None
+    ) -> list[Completion]:
         """Complete several prompts; as many as there are slots are decoded together."""
         if params is None or isinstance(params, SamplingParams):
             params = [params or SamplingParams()] * len(prompts)
@@ -168,14 +180,18 @@ class LLM:
             self._step()
         return [self._completion(sequence) for sequence in sequences]
 
-    def chat(self, messages: Seq[Mapping[str, Any]], params: SamplingParams | None = None, thinking: bool = False) -> Completion:
+    def chat(
+        self, messages: Seq[Mapping[str, Any]], params: SamplingParams | None = None, thinking: bool = False
+    ) -> Completion:
         """Answer a conversation: dicts with "role" and "content", put through the model's chat template."""
         stream = self.stream_chat(messages, params, thinking)
         for _ in stream:
             pass
         return stream.result
 
-    def stream_chat(self, messages: Seq[Mapping[str, Any]], params: SamplingParams | None = None, thinking: bool = False) -> Stream:
+    def stream_chat(
+        self, messages: Seq[Mapping[str, Any]], params: SamplingParams | None = None, thinking: bool = False
+    ) -> Stream:
         return Stream(self, self._submit(self.chat_tokens(messages, thinking), params or SamplingParams()))
 
     def chat_tokens(self, messages: Seq[Mapping[str, Any]], thinking: bool = False) -> list[int]:
@@ -192,7 +208,8 @@ class LLM:
             nodes = self._prefixes.chain(hit.node)
             if not nodes:
                 raise MindNanoError(
-                    f"session {name!r}: nothing of this conversation is kept; answer once with a cache budget that holds it"
+                    f"session {name!r}: nothing of this conversation is kept; answer once with a cache "
+                    "budget that holds it"
                 )
             return snapshot.save(Path(folder), name, nodes, [dict(m) for m in messages], self._binding())
 
@@ -263,7 +280,9 @@ class LLM:
         vocabulary = self.config.vocab_size
         for at, token in enumerate(tokens):
             if not isinstance(token, int | np.integer) or not 0 <= token < vocabulary:
-                raise MindNanoError(f"prompt: token {at} is {token!r}, expected an id from 0 to {vocabulary - 1}")
+                raise MindNanoError(
+                    f"prompt: token {at} is {token!r}, expected an id from 0 to {vocabulary - 1}"
+                )
         if len(tokens) + more > self.context:
             raise ContextLengthError(
                 f"prompt: {len(tokens)} tokens{f' and {more} to generate' if more else ''} exceed the context of "
@@ -297,10 +316,7 @@ class LLM:
         if sequence.error is not None:
             raise MindNanoError(f"the request ended early: {sequence.error}") from sequence.error
         output = [sampled.token for sampled in sequence.output]
-        if sequence.params.logprobs is None:
-            logprobs = None
-        else:
-            logprobs = list(sequence.output)
+        logprobs = None if sequence.params.logprobs is None else list(sequence.output)
         return Completion(
             text=sequence.text.text,
             token_ids=output,
@@ -338,4 +354,6 @@ def _digest(data: bytes) -> str:
 
 def _check_device(device: str) -> None:
     if device not in ("auto", "cpu"):
-        raise MindNanoError(f"device: expected auto or cpu, got {device!r}; attention runs on the CPU in this version")
+        raise MindNanoError(
+            f"device: expected auto or cpu, got {device!r}; attention runs on the CPU in this version"
+        )

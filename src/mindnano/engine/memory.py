@@ -41,7 +41,10 @@ class MemoryPlan:
             ("weights", self.weights), ("KV cache", self.kv), ("KDA states", self.states),
             ("scratch", self.scratch), ("runtime", self.runtime),
         )  # fmt: skip
-        return " + ".join(f"{name} {size / MIB:,.0f}" for name, size in parts) + f" = {self.total / MIB:,.0f} MiB"
+        return (
+            " + ".join(f"{name} {size / MIB:,.0f}" for name, size in parts)
+            + f" = {self.total / MIB:,.0f} MiB"
+        )
 
 
 def scratch_per_token(config: ModelConfig, fmt: str, layout: str, threads: int) -> int:
@@ -70,7 +73,14 @@ def scratch_fixed(config: ModelConfig, block: int) -> int:
 
 
 def plan_memory(
-    config: ModelConfig, weights: int, layout: str, fmt: str, context: int, slots: int, block: int, threads: int
+    config: ModelConfig,
+    weights: int,
+    layout: str,
+    fmt: str,
+    context: int,
+    slots: int,
+    block: int,
+    threads: int,
 ) -> MemoryPlan:
     """The plan for `slots` sequences of `context` tokens each; `weights` in bytes."""
     per_token = slots * kv_bytes(config, layout, fmt, 1) + scratch_per_token(config, fmt, layout, threads)
@@ -78,7 +88,8 @@ def plan_memory(
         weights=weights,
         kv=slots * kv_bytes(config, layout, fmt, context),
         states=slots * state_bytes(config),
-        scratch=scratch_fixed(config, min(block, context)) + context * scratch_per_token(config, fmt, layout, threads),
+        scratch=scratch_fixed(config, min(block, context))
+        + context * scratch_per_token(config, fmt, layout, threads),
         runtime=RUNTIME_BYTES,
         context=context,
         per_token=per_token,
@@ -133,7 +144,9 @@ def choose_context(
                 f"available {available / MIB:,.0f} MiB; close other programs or use a smaller recipe"
             )
         return best
-    context = int(wanted)
+    if not isinstance(wanted, int) or wanted < 1:
+        raise MindNanoError(f"ctx: expected a number of tokens from 1, or auto, got {wanted!r}")
+    context = wanted
     if context > trained:
         raise MindNanoError(
             f"ctx: {context} tokens is beyond the {trained} that the model was trained for; use at most {trained}"

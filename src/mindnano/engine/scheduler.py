@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
+import numpy as np
+
 from mindnano.cache.prefix import PrefixCache, StateCopy
 from mindnano.cache.slots import Slot, SlotPool
 from mindnano.engine.sequence import Phase, Sequence
@@ -64,7 +66,7 @@ class Scheduler:
         """The rest of the prompt block by block, leaving checkpoints on the way; at last the logits [1, vocabulary]."""
         prompt = sequence.prompt
         if slot.length == len(prompt) and sequence.node is not None and sequence.node.logits is not None:
-            yield sequence.node.logits[None]
+            yield np.asarray(sequence.node.logits, np.float32)[None]
         while slot.length < len(prompt):
             begin, end = slot.length, min(slot.length + self.block, len(prompt))
             marks = {at: StateCopy() for at in self._marks(sequence, begin, end)}

@@ -21,7 +21,7 @@ class TextStream:
     @property
     def stopped(self) -> bool:
         """Whether a stop string was found; text from it on is dropped."""
-        return self._matcher.stopped
+        return bool(self._matcher.stopped)
 
     def push(self, token: int) -> None:
         self._parts.append(self._matcher.push(self._decoder.push(token)))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 MIB = 1 << 20
 

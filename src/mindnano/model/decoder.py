@@ -73,10 +73,8 @@ class Decoder:
         self.lm_head = Linear(weights.linear("lm_head"))
         self.decode_scratch, self.prefill_scratch = Workspace(), Workspace()
 
-    def decode(
-        self, tokens: Sequence[int], slots: Sequence[Slot], pool: SlotPool, clock: StageClock
-    ) -> F32:
-        """One token a sequence, appended at slots[s].length. Returns logits [S, vocabulary], valid until the next call."""
+    def decode(self, tokens: Sequence[int], slots: Sequence[Slot], pool: SlotPool, clock: StageClock) -> F32:
+        """One token a sequence, appended at slots[s].length. Logits [S, vocabulary], valid until the next call."""
         ws = self.decode_scratch
         clock.restart()
         x = self._embed(tokens, ws)

@@ -36,7 +36,13 @@ class KDA:
         self.o_norm = weights.vector(f"{prefix}.o_norm")
 
     def __call__(
-        self, x: Activations, state: KDAState, slots: NDArray[np.int32], out: F32, ws: Workspace, clock: StageClock
+        self,
+        x: Activations,
+        state: KDAState,
+        slots: NDArray[np.int32],
+        out: F32,
+        ws: Workspace,
+        clock: StageClock,
     ) -> None:
         """Add the layer's output for rows x [T, hidden] to out [T, hidden].
 

@@ -99,7 +99,7 @@ class MLA:
         ws: Workspace,
         clock: StageClock,
     ) -> None:
-        """Decode: row t is the token at positions[t] of the sequence that caches[t] belongs to. Adds to out [T, hidden]."""
+        """Decode: row t is the token at positions[t] of caches[t]'s sequence. Adds to out [T, hidden]."""
         c, rows = self.config, x.x.shape[0]
         q = ws("mla.q", (rows, c.num_heads, self.head_dim))
         y = self.project(x, positions, q, ws, clock)

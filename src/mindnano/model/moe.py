@@ -8,7 +8,6 @@ from mindnano import kernels
 from mindnano.checkpoint.config import MoEConfig
 from mindnano.checkpoint.store import WeightStore
 from mindnano.model.linear import F32, Activations, Linear
-from mindnano.model.workspace import Workspace
 
 
 class Experts:
@@ -18,7 +17,7 @@ class Experts:
         stored = weights.experts(name)
         self.gate_up, self.gate, self.up, self.down = stored.gate_up, stored.gate, stored.up, stored.down
 
-    def __call__(self, x: Activations, ids: np.ndarray, weights: F32, out: F32) -> None:  # type: ignore[type-arg]
+    def __call__(self, x: Activations, ids: np.ndarray, weights: F32, out: F32) -> None:
         """Add sum_k weights[t, k] expert[ids[t, k]](x[t]) to out [T, hidden]."""
         if self.gate_up is not None:
             kernels.experts_quantized(*x.quantized(), ids, weights, self.gate_up, self.down, out, True)
@@ -65,4 +64,3 @@ class MoE:
         self.experts(x, ids, chosen, out)
         if self.shared is not None:
             self.shared(x, out)
-

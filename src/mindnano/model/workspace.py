@@ -30,7 +30,7 @@ class Workspace:
             self._views[name, shape, dtype] = view
         return view
 
-    def _make(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Array:  # type: ignore[type-arg]
+    def _make(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Array:
         nbytes = math.prod(shape) * dtype.itemsize
         buffer = self._buffers.get(name)
         if buffer is None or buffer.nbytes < nbytes:

@@ -109,7 +109,10 @@ def _prepared(message: Message, at: int, tokenizer: Tokenizer | None) -> dict[st
     )
     made["role"] = role
     made["content"] = _text(made.get("content"), at, optional=role == "assistant")
-    for index, call in enumerate(made.get("tool_calls") or []):
+    calls = made.get("tool_calls") or []
+    if not isinstance(calls, list):
+        raise MindNanoError(f"messages[{at}].tool_calls: expected a list, got {shorten(calls)}")
+    for index, call in enumerate(calls):
         function = call.get("function", call) if isinstance(call, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise MindNanoError(f"messages[{at}].tool_calls[{index}]: expected a function with a name")

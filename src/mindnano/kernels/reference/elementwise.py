@@ -42,7 +42,7 @@ def head_gate(o: F32, gate: F32) -> F64:
     return np.asarray(o * sigmoid(gate.astype(np.float64))[..., None])
 
 
-def embed(ids: NDArray[np.int64], table: np.ndarray, scales: F32 | None, dtype: str) -> F32:  # type: ignore[type-arg]
+def embed(ids: NDArray[np.int64], table: np.ndarray, scales: F32 | None, dtype: str) -> F32:
     """Rows ids [T] of table [V, H]: fp32, BF16 or FP16 bits (uint16), or INT8 times scales [V]; exact."""
     rows = table[ids]
     if dtype == "bf16":

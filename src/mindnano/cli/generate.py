@@ -1,0 +1,89 @@
+"""`mindnano generate`: one completion."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from mindnano.cli.options import EngineOptions, Json, Model, SamplingOptions
+from mindnano.errors import MindNanoError
+
+MOST_PROMPT = 64 << 20  # bytes
+
+
+def generate(
+    model: Model = None,
+    /,
+    *,
+    prompt: Annotated[
+        str | None,
+        Parameter(
+            help="The text to go on from.", metavar="TEXT", allow_leading_hyphen=True, show_default=False
+        ),
+    ] = None,
+    prompt_file: Annotated[
+        str | None,
+        Parameter(
+            metavar="FILE",
+            allow_leading_hyphen=True,
+            help="A file with that text; - or neither option: standard input.",
+            show_default=False,
+        ),
+    ] = None,
+    json: Json = False,
+    sampling: SamplingOptions = SamplingOptions(),  # noqa: B008
+    engine: EngineOptions = EngineOptions(),  # noqa: B008
+) -> None:
+    """Complete a text: streamed to stdout, speeds on stderr."""
+    from mindnano.cli import output
+
+    text = _prompt(prompt, prompt_file)
+    with engine.open(model) as llm:
+        params = sampling.params(llm.generation)
+        if llm.synthetic and not json:
+            output.note(output.SYNTHETIC)
+        stream = llm.stream(text, params)
+        try:
+            for delta in stream:
+                if not json:
+                    sys.stdout.write(output.printable(delta.text, sys.stdout))
+                    sys.stdout.flush()
+        finally:
+            if not json:
+                print(flush=True)
+        done = stream.result
+        if json:
+            output.print_json(
+                {
+                    "command": "generate",
+                    "synthetic": llm.synthetic,
+                    **done.as_dict(),
+                    "engine": llm.describe(),
+                }
+            )
+        else:
+            output.note(output.speeds(done.timings))
+
+
+def _prompt(prompt: str | None, file: str | None) -> str:
+    if prompt is not None and file is not None:
+        raise MindNanoError("--prompt and --prompt-file: expected one of them, got both")
+    if prompt is not None:
+        return prompt
+    if file is None and sys.stdin.isatty():
+        raise MindNanoError("no prompt: use --prompt TEXT, --prompt-file FILE or standard input")
+    name = "standard input" if file in (None, "-") else str(file)
+    if file in (None, "-"):
+        data = sys.stdin.buffer.read(MOST_PROMPT + 1)
+    else:
+        with Path(str(file)).open("rb") as handle:
+            data = handle.read(MOST_PROMPT + 1)
+    if len(data) > MOST_PROMPT:
+        raise MindNanoError(f"{name}: more than {MOST_PROMPT >> 20} MiB, which no context holds")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise MindNanoError(f"{name}: not UTF-8 at byte {error.start}, expected text") from None

@@ -1,0 +1,152 @@
+"""What this machine is: read from /proc, /sys and the kernels' own detection. Missing facts are None."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import platform
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+CPU_FLAGS = ("avx2", "fma", "f16c", "avx_vnni", "avx512_vnni", "asimd", "asimddp", "asimdhp", "i8mm")
+LIBRKNNRT = (
+    "/usr/lib/librknnrt.so",
+    "/usr/lib64/librknnrt.so",
+    "/usr/local/lib/librknnrt.so",
+    "/lib/librknnrt.so",
+)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Sizes in bytes, frequencies in MHz, load as the kernel gives it (processes that want to run)."""
+
+    system: str
+    architecture: str
+    cpu: str
+    cores: int
+    usable_cores: int
+    cpu_flags: tuple[str, ...]
+    isas: tuple[str, ...]
+    isa: str
+    memory: int
+    available: int
+    cgroup_limit: int | None
+    cgroup_left: int | None
+    page_cache: int
+    swap: int
+    swap_used: int
+    huge_pages: str | None
+    governors: tuple[str, ...]
+    frequency: float | None
+    largest_frequency: float | None
+    load: float | None
+    librknnrt: str | None
+    npu_devices: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read(root: Path = Path("/")) -> Machine:
+    """The machine as it is now. `root` is where /proc and /sys are looked for."""
+    import psutil  # type: ignore[import-untyped]
+
+    from mindnano import kernels
+
+    memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+    limit, used = _cgroup(root)
+    cpus = sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq"))
+    frequencies = [float(value) / 1000 for cpu in cpus if (value := _text(cpu / "scaling_cur_freq"))]
+    largest = [float(value) / 1000 for cpu in cpus if (value := _text(cpu / "cpuinfo_max_freq"))]
+    return Machine(
+        system=f"{platform.system()} {platform.release()}",
+        architecture=platform.machine(),
+        cpu=_cpu_name(root),
+        cores=os.cpu_count() or 1,
+        usable_cores=len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1,
+        cpu_flags=_cpu_flags(root),
+        isas=tuple(kernels.available_isas()),
+        isa=kernels.isa(),
+        memory=memory.total,
+        available=memory.available,
+        cgroup_limit=limit,
+        cgroup_left=None if limit is None or used is None else max(limit - used, 0),
+        page_cache=int(getattr(memory, "cached", 0)),
+        swap=swap.total,
+        swap_used=swap.used,
+        huge_pages=_chosen(_text(root / "sys/kernel/mm/transparent_hugepage/enabled")),
+        governors=tuple(sorted({text for cpu in cpus if (text := _text(cpu / "scaling_governor"))})),
+        frequency=max(frequencies, default=None),
+        largest_frequency=max(largest, default=None),
+        load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        librknnrt=_librknnrt(root),
+        npu_devices=_npu_devices(root),
+    )
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def _cgroup(root: Path) -> tuple[int | None, int | None]:
+    """Memory limit and use of this process's control group (version 2, then 1); None without a limit."""
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        found, taken = _text(root / "sys/fs/cgroup" / limit), _text(root / "sys/fs/cgroup" / used)
+        if found and found.isdigit() and int(found) < 1 << 60:
+            return int(found), int(taken) if taken and taken.isdigit() else None
+    return None, None
+
+
+def _cpu_lines(root: Path) -> list[tuple[str, str]]:
+    lines = (_text(root / "proc/cpuinfo") or "").splitlines()
+    return [
+        (key.strip().lower(), value.strip())
+        for key, colon, value in (line.partition(":") for line in lines)
+        if colon
+    ]
+
+
+def _cpu_name(root: Path) -> str:
+    """The processor's name on x86; on ARM the board's, as the kernel knows no other."""
+    names = [value for key, value in _cpu_lines(root) if key == "model name"]
+    board = _text(root / "proc/device-tree/model")
+    return names[0] if names else (board or platform.processor() or "unknown").rstrip("\0")
+
+
+def _cpu_flags(root: Path) -> tuple[str, ...]:
+    flags = {
+        flag for key, value in _cpu_lines(root) if key in ("flags", "features") for flag in value.split()
+    }
+    return tuple(flag for flag in CPU_FLAGS if flag in flags)
+
+
+def _chosen(text: str | None) -> str | None:
+    """The bracketed word of a kernel setting such as `always [madvise] never`."""
+    return text.partition("[")[2].partition("]")[0] or text if text else None
+
+
+def _librknnrt(root: Path) -> str | None:
+    for path in LIBRKNNRT:
+        if (root / path.lstrip("/")).exists():
+            return path
+    return ctypes.util.find_library("rknnrt") if root == Path("/") else None
+
+
+def _npu_devices(root: Path) -> tuple[str, ...]:
+    """/dev/rknpu, and render nodes whose driver is the NPU's."""
+    found = ["/dev/rknpu"] if (root / "dev/rknpu").exists() else []
+    for node in sorted((root / "sys/class/drm").glob("renderD*")):
+        driver = node / "device/driver"
+        if driver.exists() and driver.resolve().name.lower() == "rknpu":
+            found.append(f"/dev/dri/{node.name}")
+    return tuple(found)

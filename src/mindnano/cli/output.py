@@ -1,0 +1,82 @@
+"""Printing: text as it comes, progress on stderr, JSON on the last line, what a synthetic model is."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mindnano.engine.timings import Timings
+
+SYNTHETIC = "synthetic model: random weights, so its text means nothing; for speed, memory and tests only"
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def console(stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False)
+
+
+def note(text: str) -> None:
+    print(f"mindnano: {text}", file=sys.stderr, flush=True)
+
+
+def print_json(values: dict[str, Any]) -> None:
+    print(json.dumps(values, ensure_ascii=False), flush=True)
+
+
+def printable(text: str, stream: TextIO) -> str:
+    """On a terminal, a model's control characters as symbols: they could move the cursor or set the title."""
+    return _CONTROL.sub(_symbol, text) if stream.isatty() else text
+
+
+def one_line(text: str) -> str:
+    """Text for a table or a sample: no line ends, no control characters."""
+    return _CONTROL.sub("\u00b7", text.replace("\n", "\u00b7").replace("\t", "\u00b7"))
+
+
+def _symbol(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "\u2421" if code == 0x7F else "\ufffd"
+
+
+def speeds(timings: Timings) -> str:
+    """One line about a request's speed."""
+    prefill, decode = timings.prefill_tok_s, timings.decode_tok_s
+    cached = f" ({timings.cached_tokens} cached)" if timings.cached_tokens else ""
+    parts = [
+        f"prompt {timings.prompt_tokens} tokens{cached}" + (f" at {prefill:.1f} tok/s" if prefill else ""),
+        f"answer {timings.completion_tokens} tokens" + (f" at {decode:.1f} tok/s" if decode else ""),
+        f"first token after {timings.ttft_s:.2f} s",
+        f"peak memory {timings.peak_rss_mib:,.0f} MiB",
+    ]
+    return ", ".join(parts)
+
+
+@contextmanager
+def byte_progress(label: str) -> Iterator[Callable[[int, int, str], None]]:
+    """A bar on stderr for (bytes done, bytes in all, what); nothing where stderr is no terminal."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    with Progress(
+        TextColumn(label),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[what]}"),
+        console=console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    ) as progress:
+        task = progress.add_task(label, total=None, what="")
+        yield lambda done, total, what: progress.update(task, completed=done, total=total, what=what[-40:])
