@@ -16,7 +16,7 @@
 namespace mn {
 namespace MN_ISA {
 
-constexpr int64_t kAhead = 4096;  // bytes that few-row products fetch before they need them
+constexpr int64_t kAhead = 8192;  // bytes that few-row products fetch before they need them
 constexpr int64_t kW8OpenGroup =
     8 * 128 + 64;  // 8 x (|w| of 16 rows, masks of 16 rows); 16 starts a group of 128
 
