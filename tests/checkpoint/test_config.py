@@ -49,8 +49,8 @@ SAVED = {
     "pad_token_id": 317,
     "pretraining_tp": 1,
     "q_lora_rank": 40,
-    "qk_head_dim": 28,
-    "qk_nope_head_dim": 20,
+    "qk_head_dim": 32,
+    "qk_nope_head_dim": 24,
     "qk_rope_head_dim": 8,
     "rms_norm_eps": 1e-06,
     "rope_parameters": {"rope_theta": 6000000.0, "rope_type": "default"},
@@ -61,7 +61,7 @@ SAVED = {
     "topk_group": 2,
     "transformers_version": "5.24.0",
     "use_cache": True,
-    "v_head_dim": 12,
+    "v_head_dim": 16,
     "vocab_size": 320,
 }
 
@@ -128,7 +128,7 @@ def test_flat_kimi_spelling_of_transformers():
         ({"use_mla_nope": True}, ["use_mla_nope"]),
         ({"short_conv_kernel_size": 3}, ["short_conv_kernel_size", "3", "4"]),
         ({"num_key_value_heads": 1}, ["num_key_value_heads", "1", "3"]),
-        ({"qk_head_dim": 64}, ["qk_head_dim", "64", "28"]),
+        ({"qk_head_dim": 64}, ["qk_head_dim", "64", "32"]),
         ({"vocab_size": -1}, ["vocab_size", "-1"]),
         ({"vocab_size": 1 << 40}, ["vocab_size"]),
         ({"vocab_size": 320.0}, ["vocab_size", "320.0"]),
