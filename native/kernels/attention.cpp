@@ -131,15 +131,15 @@ struct Step {
   }
   // What is read after these: the next block of K or the first of V; the next of V or the next step's first
   // of K.
-  Ahead after_k(int64_t key, int64_t tiles) const {
-    if (key + 16 >= keys()) return Ahead(v(0), keys() * 16 * format_bytes(h.format), tiles);
-    return Ahead(k(key + 16), 16 * h.k_dims * format_bytes(h.format), tiles);
+  Ahead<3> after_k(int64_t key, int64_t tiles) const {
+    if (key + 16 >= keys()) return Ahead<3>(v(0), keys() * 16 * format_bytes(h.format), tiles);
+    return Ahead<3>(k(key + 16), 16 * h.k_dims * format_bytes(h.format), tiles);
   }
-  Ahead after_v(int64_t dim, int64_t tiles) const {
-    if (dim + 16 < h.padded_v()) return Ahead(v(dim + 16), keys() * 16 * format_bytes(h.format), tiles);
+  Ahead<3> after_v(int64_t dim, int64_t tiles) const {
+    if (dim + 16 < h.padded_v()) return Ahead<3>(v(dim + 16), keys() * 16 * format_bytes(h.format), tiles);
     const Step next{a, h, head, begin + most, most, first_row, 0, rows};
     const bool ends = begin + most >= a.start + first_row + rows;
-    return Ahead(next.k(0), ends ? 0 : 16 * h.k_dims * format_bytes(h.format), tiles);
+    return Ahead<3>(next.k(0), ends ? 0 : 16 * h.k_dims * format_bytes(h.format), tiles);
   }
 };
 
@@ -152,7 +152,7 @@ void scores_int8(Task& s, const Step& t) {
   for (int64_t b = 0; b < keys; b += 16) {
     const int8_t* k = static_cast<const int8_t*>(t.k(b));
     open_lanes(k, quads, s.open, s.start);
-    Ahead ahead = t.after_k(b, (t.rows - t.first) / kByteRows);
+    Ahead<3> ahead = t.after_k(b, (t.rows - t.first) / kByteRows);
     const vf scale[2] = {load(scales + b), load(scales + b + 8)};
     each_tile<kByteRows>(t.first_seeing(b), t.rows, [&](auto count, int64_t r) {
       ahead.step();
@@ -170,7 +170,7 @@ void values_int8(Task& s, const Step& t) {
   const int64_t wide = t.h.padded_v(), stride = s.shape.p_stride();
   for (int64_t d = 0; d < wide; d += 16) {
     const int8_t* v = static_cast<const int8_t*>(t.v(d));
-    Ahead ahead = t.after_v(d, (t.rows - t.first) / kByteRows);
+    Ahead<3> ahead = t.after_v(d, (t.rows - t.first) / kByteRows);
     each_tile<kByteRows>(t.first, t.rows, [&](auto count, int64_t r) {
       constexpr int n = decltype(count)::value;
       ahead.step();
@@ -189,7 +189,7 @@ void scores_float(Task& s, const Step& t) {
   const int64_t dims = t.h.k_dims, stride = s.shape.score_stride();
   for (int64_t b = 0; b < t.keys(); b += 16) {
     to_float(t.h.format, t.k(b), 16 * dims, s.panel);
-    Ahead ahead = t.after_k(b, (t.rows - t.first) / kFmaRows);
+    Ahead<3> ahead = t.after_k(b, (t.rows - t.first) / kFmaRows);
     each_tile<kFmaRows>(t.first_seeing(b), t.rows, [&](auto count, int64_t r) {
       ahead.step();
       float* to = s.scores + r * stride + b;
@@ -204,7 +204,7 @@ void values_float(Task& s, const Step& t) {
   const int64_t wide = t.h.padded_v(), stride = s.shape.score_stride();
   for (int64_t d = 0; d < wide; d += 16) {
     to_float(t.h.format, t.v(d), 16 * t.keys(), s.panel);
-    Ahead ahead = t.after_v(d, (t.rows - t.first) / kFmaRows);
+    Ahead<3> ahead = t.after_v(d, (t.rows - t.first) / kFmaRows);
     each_tile<kFmaRows>(t.first, t.rows, [&](auto count, int64_t r) {
       constexpr int n = decltype(count)::value;
       ahead.step();

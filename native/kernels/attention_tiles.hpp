@@ -50,8 +50,9 @@ inline void fma_tile(const float* a, int64_t a_row, int64_t a_step, const float*
 constexpr int kFmaRows = 6;   // 12 accumulators, 2 lanes, 1 broadcast
 constexpr int kByteRows = 4;  // 8 accumulators, 4 lanes, ones, 2 temporaries
 
-// Memory that is needed soon, fetched a share at a time while tiles run: a burst of prefetches would wait for
-// itself.
+// Memory that is needed soon, fetched a share at a time while tiles run: a burst of prefetches waits for itself.
+// Locality as __builtin_prefetch has it: 3 for what fits L1, 2 for L2.
+template <int Locality>
 class Ahead {
  public:
   Ahead(const void* data, int64_t bytes, int64_t shares)
@@ -60,7 +61,7 @@ class Ahead {
         share_((bytes / 64 / std::max<int64_t>(shares, 1) + 1) * 64) {}
   void step() {
     const char* stop = std::min(end_, next_ + share_);
-    for (; next_ < stop; next_ += 64) prefetch(next_);
+    for (; next_ < stop; next_ += 64) __builtin_prefetch(next_, 0, Locality);
   }
 
  private:

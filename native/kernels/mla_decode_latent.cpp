@@ -143,15 +143,15 @@ void load_floats(const Tile& s, const LatentView& view, int64_t first, int64_t n
 }
 
 // The rows of the next tile, fetched while this one is worked on.
-Ahead next_rows(const LatentView& view, int64_t first, int64_t end, int64_t shares) {
+Ahead<2> next_rows(const LatentView& view, int64_t first, int64_t end, int64_t shares) {
   const int64_t width = view.rank * format_bytes(view.format);
-  return Ahead(static_cast<const char*>(view.latent) + first * width,
-               std::max<int64_t>(0, end - first) * width, shares);
+  return Ahead<2>(static_cast<const char*>(view.latent) + first * width,
+                  std::max<int64_t>(0, end - first) * width, shares);
 }
 
 // scores (+)= rows . lanes, over dims begin .. end of the query's lanes
 void scores_float(const Tile& s, const Query& q, const float* rows, int64_t begin, int64_t end, int64_t n,
-                  Ahead* ahead) {
+                  Ahead<2>* ahead) {
   constexpr int64_t kDepth = 256;
   for (int64_t k = begin; k < end; k += kDepth) {
     const int64_t depth = std::min(kDepth, end - k);
@@ -167,7 +167,7 @@ void scores_float(const Tile& s, const Query& q, const float* rows, int64_t begi
 }
 
 void scores_bytes(const Tile& s, const Query& q, const LatentView& view, int64_t first, int64_t n,
-                  Ahead* ahead) {
+                  Ahead<2>* ahead) {
   const int64_t rank = view.rank;
   const int8_t* c = static_cast<const int8_t*>(view.latent) + first * rank;
   if (view.rope_dims > 0)
@@ -244,8 +244,9 @@ void values_bytes(const Tile& s, int64_t rank, int64_t heads, int64_t n, float* 
   }
 }
 
-void values_float(const Tile& s, int64_t rank, int64_t heads, int64_t n, float* u) {
-  for (int64_t d = 0; d < rank; d += 16)
+void values_float(const Tile& s, int64_t rank, int64_t heads, int64_t n, float* u, Ahead<2>* ahead) {
+  for (int64_t d = 0; d < rank; d += 16) {
+    ahead->step();
     each_tile<kFmaRows>(0, heads, [&](auto count, int64_t h) {
       fma_tile<decltype(count)::value>(s.scores + h, 1, kLanes, s.rows + d, s.stride, n,
                                        [&](int i, int half, vf sums) {
@@ -253,6 +254,7 @@ void values_float(const Tile& s, int64_t rank, int64_t heads, int64_t n, float* 
                                          store(to, fma(load(to), set1(s.decay[h + i]), sums));
                                        });
     });
+  }
 }
 
 void chunk(const DecodeLatentArgs& a, const Layout& layout, int64_t sequence, int64_t index, int worker) {
@@ -273,9 +275,10 @@ void chunk(const DecodeLatentArgs& a, const Layout& layout, int64_t sequence, in
     const int64_t n = std::min(step, end - first);
     bytes ? load_bytes(s, view, first, n) : load_floats(s, view, first, n);
     clock.pack();
-    // Shares: tiles of one block of heads, a group of 128 (int8) or 256 dims each
-    Ahead ahead = next_rows(view, first + n, std::min(a.lengths[sequence], first + n + step),
-                            bytes ? n / kByteRows * view.groups() : n / kFmaRows * ((rank + 255) / 256));
+    // Shares: the calls of step() for one block of heads
+    Ahead<2> ahead =
+        next_rows(view, first + n, std::min(a.lengths[sequence], first + n + step),
+                  bytes ? n / kByteRows * view.groups() : n / kFmaRows * ((rank + 255) / 256) + rank / 16);
     for (int64_t block = 0; block < layout.blocks; ++block) {
       const Query q = layout.query(a, sequence, block);
       const int64_t lane = block * kLanes, heads = std::min(kLanes, a.heads - lane);
@@ -290,7 +293,7 @@ void chunk(const DecodeLatentArgs& a, const Layout& layout, int64_t sequence, in
       if (bytes)
         values_bytes(s, rank, heads, n, u + lane * rank);
       else
-        values_float(s, rank, heads, n, u + lane * rank);
+        values_float(s, rank, heads, n, u + lane * rank, &ahead);
       clock.matmul();
     }
   }
