@@ -11,6 +11,7 @@
 //   inverse[lane], 4 keys
 // done(row, half, sums): lanes 8 * half .. 8 * half + 7 of the row.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -48,6 +49,24 @@ inline void fma_tile(const float* a, int64_t a_row, int64_t a_step, const float*
 
 constexpr int kFmaRows = 6;   // 12 accumulators, 2 lanes, 1 broadcast
 constexpr int kByteRows = 4;  // 8 accumulators, 4 lanes, ones, 2 temporaries
+
+// Memory that is needed soon, fetched a share at a time while tiles run: a burst of prefetches would wait for
+// itself.
+class Ahead {
+ public:
+  Ahead(const void* data, int64_t bytes, int64_t shares)
+      : next_(static_cast<const char*>(data)),
+        end_(next_ + bytes),
+        share_((bytes / 64 / std::max<int64_t>(shares, 1) + 1) * 64) {}
+  void step() {
+    const char* stop = std::min(end_, next_ + share_);
+    for (; next_ < stop; next_ += 64) prefetch(next_);
+  }
+
+ private:
+  const char *next_, *end_;
+  int64_t share_;
+};
 
 // Cuts rows begin .. end into tiles of at most `Max` and calls body(std::integral_constant<int, rows>,
 // first).

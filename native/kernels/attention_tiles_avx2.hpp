@@ -19,6 +19,14 @@ inline __m256i broadcast_quad(const void* p) {
   return _mm256_set1_epi32(word);
 }
 
+// sum + a . b. The addition is spelled out because GCC 12 otherwise gives each sum a second register, which
+// costs moves in the loop or, worse, sums in memory.
+inline __m256i add_products(__m256i sum, __m256i a, __m256i b) {
+  __m256i products = _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1));
+  asm("vpaddd %1, %0, %0" : "+x"(sum) : "x"(products));
+  return sum;
+}
+
 inline void open_lanes(const int8_t* lanes, int64_t quads, uint8_t* open, int32_t* start) {
   const __m256i ones = _mm256_set1_epi16(1), byte_ones = _mm256_set1_epi8(1);
   for (int half = 0; half < 2; ++half) {
@@ -39,7 +47,6 @@ inline void open_lanes(const int8_t* lanes, int64_t quads, uint8_t* open, int32_
 template <int R, class Done>
 inline void signed_tile(const uint8_t* open, const int32_t* start, int64_t quads, const int8_t* x,
                         int64_t stride, Done&& done) {
-  const __m256i ones = _mm256_set1_epi16(1);
   __m256i sums[R][2];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
@@ -52,10 +59,8 @@ inline void signed_tile(const uint8_t* open, const int32_t* start, int64_t quads
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const __m256i b = broadcast_quad(x + r * stride);
-      __m256i p0 = _mm256_maddubs_epi16(a0, _mm256_xor_si256(b, m0));
-      __m256i p1 = _mm256_maddubs_epi16(a1, _mm256_xor_si256(b, m1));
-      sums[r][0] = _mm256_add_epi32(sums[r][0], _mm256_madd_epi16(p0, ones));
-      sums[r][1] = _mm256_add_epi32(sums[r][1], _mm256_madd_epi16(p1, ones));
+      sums[r][0] = add_products(sums[r][0], a0, _mm256_xor_si256(b, m0));
+      sums[r][1] = add_products(sums[r][1], a1, _mm256_xor_si256(b, m1));
     }
     open += kOpenQuad;
     x += 4;
@@ -70,7 +75,6 @@ inline void signed_tile(const uint8_t* open, const int32_t* start, int64_t quads
 template <int R, class Done>
 inline void unsigned_tile(const uint8_t* p, int64_t stride, int64_t step, const int8_t* lanes, int64_t quads,
                           Done&& done) {
-  const __m256i ones = _mm256_set1_epi16(1);
   __m256i sums[R][2];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) sums[r][0] = sums[r][1] = _mm256_setzero_si256();
@@ -79,8 +83,8 @@ inline void unsigned_tile(const uint8_t* p, int64_t stride, int64_t step, const 
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const __m256i b = broadcast_quad(p + r * stride);
-      sums[r][0] = _mm256_add_epi32(sums[r][0], _mm256_madd_epi16(_mm256_maddubs_epi16(b, a0), ones));
-      sums[r][1] = _mm256_add_epi32(sums[r][1], _mm256_madd_epi16(_mm256_maddubs_epi16(b, a1), ones));
+      sums[r][0] = add_products(sums[r][0], b, a0);
+      sums[r][1] = add_products(sums[r][1], b, a1);
     }
     p += step;
     lanes += 64;

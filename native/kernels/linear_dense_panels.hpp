@@ -89,25 +89,7 @@ inline void multiply_dense(const DenseWeights& w, int64_t panel, const float* x,
       int64_t begin = i * n / tiles, end = (i + 1) * n / tiles;
       const float* rows = x + begin * stride + k;
       float* a = acc + begin * 16;
-      switch (end - begin) {
-        case 1:
-          dense_tile<1>(open, size, rows, stride, a);
-          break;
-        case 2:
-          dense_tile<2>(open, size, rows, stride, a);
-          break;
-        case 3:
-          dense_tile<3>(open, size, rows, stride, a);
-          break;
-        case 4:
-          dense_tile<4>(open, size, rows, stride, a);
-          break;
-        case 5:
-          dense_tile<5>(open, size, rows, stride, a);
-          break;
-        default:
-          dense_tile<6>(open, size, rows, stride, a);
-      }
+      with_rows(end - begin, [&](auto t) { dense_tile<t>(open, size, rows, stride, a); });
     }
   }
 }

@@ -25,66 +25,6 @@ inline TileRows tile_rows(const QuantizedRows& x, int64_t row, int64_t group) {
           x.pair_stride};
 }
 
-inline void w4_tile_n(int64_t n, const uint8_t* open, int64_t groups, const TileRows& r, float* acc) {
-  switch (n) {
-    case 1:
-      return w4_tile<1>(open, groups, r, acc);
-    case 2:
-      return w4_tile<2>(open, groups, r, acc);
-    case 3:
-      return w4_tile<3>(open, groups, r, acc);
-    case 4:
-      return w4_tile<4>(open, groups, r, acc);
-    case 5:
-      return w4_tile<5>(open, groups, r, acc);
-    default:
-      return w4_tile<6>(open, groups, r, acc);
-  }
-}
-inline void w8_tile_n(int64_t n, const uint8_t* open, int64_t groups, const TileRows& r, const float* scales,
-                      float* acc) {
-  switch (n) {
-    case 1:
-      return w8_tile<1>(open, groups, r, scales, acc);
-    case 2:
-      return w8_tile<2>(open, groups, r, scales, acc);
-    case 3:
-      return w8_tile<3>(open, groups, r, scales, acc);
-    case 4:
-      return w8_tile<4>(open, groups, r, scales, acc);
-    case 5:
-      return w8_tile<5>(open, groups, r, scales, acc);
-    default:
-      return w8_tile<6>(open, groups, r, scales, acc);
-  }
-}
-inline void w4_direct_n(int64_t n, const uint8_t* packed, int64_t groups, const TileRows& r, float* acc) {
-  switch (n) {
-    case 1:
-      return w4_direct<1>(packed, groups, r, acc);
-    case 2:
-      return w4_direct<2>(packed, groups, r, acc);
-    case 3:
-      return w4_direct<3>(packed, groups, r, acc);
-    default:
-      return w4_direct<4>(packed, groups, r, acc);
-  }
-}
-inline void w8_direct_n(int64_t n, const uint8_t* packed, int64_t groups, const TileRows& r,
-                        const float* scales, float* acc) {
-  const int8_t* w = reinterpret_cast<const int8_t*>(packed);
-  switch (n) {
-    case 1:
-      return w8_direct<1>(w, groups, r, scales, acc);
-    case 2:
-      return w8_direct<2>(w, groups, r, scales, acc);
-    case 3:
-      return w8_direct<3>(w, groups, r, scales, acc);
-    default:
-      return w8_direct<4>(w, groups, r, scales, acc);
-  }
-}
-
 // Token rows of the next tile where `left` are left. Zen 3 runs a W8 tile of four rows a quarter slower than
 // one of three or five.
 inline int64_t tile_size(int bits, int64_t left) {
@@ -104,9 +44,12 @@ inline void multiply_panels(const PackedWeights& w, int64_t panel, int64_t count
     TileRows r = tile_rows(x, row, 0);
     for (int64_t p = 0; p < count; ++p) {
       if (w.bits == 4)
-        w4_direct_n(n, data + p * bytes, groups, r, acc + p * n * 16);
+        with_rows(n, [&](auto rows) { w4_direct<rows>(data + p * bytes, groups, r, acc + p * n * 16); });
       else
-        w8_direct_n(n, data + p * bytes, groups, r, scales + p * 16, acc + p * n * 16);
+        with_rows(n, [&](auto rows) {
+          w8_direct<rows>(reinterpret_cast<const int8_t*>(data + p * bytes), groups, r, scales + p * 16,
+                          acc + p * n * 16);
+        });
     }
     return;
   }
@@ -134,10 +77,13 @@ inline void multiply_panels(const PackedWeights& w, int64_t panel, int64_t count
       for (int64_t p = 0; p < count; ++p) {
         float* a = acc + (p * n + t) * 16;
         if (w.bits == 4)
-          w4_tile_n(tile, open + p * kChunkGroups4 * kW4OpenGroup, size, r, a);
+          with_rows(tile,
+                    [&](auto rows) { w4_tile<rows>(open + p * kChunkGroups4 * kW4OpenGroup, size, r, a); });
         else
-          w8_tile_n(tile, open + p * kChunkGroups8 * kW8OpenGroup, size, r, last ? scales + p * 16 : nullptr,
-                    a);
+          with_rows(tile, [&](auto rows) {
+            w8_tile<rows>(open + p * kChunkGroups8 * kW8OpenGroup, size, r, last ? scales + p * 16 : nullptr,
+                          a);
+          });
       }
     }
   }

@@ -66,7 +66,7 @@ inline void w4_group(const uint8_t* bytes, const int8_t* x, const int16_t* pairs
 }
 
 template <int T>
-void w4_tile(const uint8_t* open, int64_t groups, const TileRows& rows, float* acc) {
+MN_TILE void w4_tile(const uint8_t* open, int64_t groups, const TileRows& rows, float* acc) {
   for (int t = 0; t < T; ++t) {
     const int8_t* x = rows.q + t * rows.q_stride;
     const int16_t* pairs = rows.pairs + t * rows.pair_stride;
@@ -89,7 +89,7 @@ void w4_tile(const uint8_t* open, int64_t groups, const TileRows& rows, float* a
 }
 
 template <int T>
-void w4_direct(const uint8_t* packed, int64_t groups, const TileRows& rows, float* acc) {
+MN_TILE void w4_direct(const uint8_t* packed, int64_t groups, const TileRows& rows, float* acc) {
   uint8_t open[4 * kW4OpenGroup];
   for (int64_t g = 0; g < groups; g += 4) {
     int64_t n = groups - g < 4 ? groups - g : 4;
@@ -107,8 +107,8 @@ inline void w8_open(const int8_t* packed, int64_t groups, uint8_t* open) {
 }
 
 template <int T>
-void w8_direct(const int8_t* packed, int64_t groups, const TileRows& rows, const float* row_scales,
-               float* acc) {
+MN_TILE void w8_direct(const int8_t* packed, int64_t groups, const TileRows& rows, const float* row_scales,
+                       float* acc) {
   for (int t = 0; t < T; ++t) {
     const int8_t* x = rows.q + t * rows.q_stride;
     const float* xs = rows.scales + t * rows.scale_stride;
@@ -126,7 +126,8 @@ void w8_direct(const int8_t* packed, int64_t groups, const TileRows& rows, const
 }
 
 template <int T>
-void w8_tile(const uint8_t* open, int64_t groups, const TileRows& rows, const float* row_scales, float* acc) {
+MN_TILE void w8_tile(const uint8_t* open, int64_t groups, const TileRows& rows, const float* row_scales,
+                     float* acc) {
   w8_direct<T>(reinterpret_cast<const int8_t*>(open), groups, rows, row_scales, acc);
 }
 

@@ -142,12 +142,21 @@ void load_floats(const Tile& s, const LatentView& view, int64_t first, int64_t n
   }
 }
 
+// The rows of the next tile, fetched while this one is worked on.
+Ahead next_rows(const LatentView& view, int64_t first, int64_t end, int64_t shares) {
+  const int64_t width = view.rank * format_bytes(view.format);
+  return Ahead(static_cast<const char*>(view.latent) + first * width,
+               std::max<int64_t>(0, end - first) * width, shares);
+}
+
 // scores (+)= rows . lanes, over dims begin .. end of the query's lanes
-void scores_float(const Tile& s, const Query& q, const float* rows, int64_t begin, int64_t end, int64_t n) {
+void scores_float(const Tile& s, const Query& q, const float* rows, int64_t begin, int64_t end, int64_t n,
+                  Ahead* ahead) {
   constexpr int64_t kDepth = 256;
   for (int64_t k = begin; k < end; k += kDepth) {
     const int64_t depth = std::min(kDepth, end - k);
     each_tile<kFmaRows>(0, n, [&](auto count, int64_t t) {
+      ahead->step();
       fma_tile<decltype(count)::value>(rows + t * s.stride + (k - begin), s.stride, 1, q.lanes + k * kLanes,
                                        kLanes, depth, [&](int i, int half, vf sums) {
                                          float* to = s.scores + (t + i) * kLanes + 8 * half;
@@ -157,17 +166,19 @@ void scores_float(const Tile& s, const Query& q, const float* rows, int64_t begi
   }
 }
 
-void scores_bytes(const Tile& s, const Query& q, const LatentView& view, int64_t first, int64_t n) {
+void scores_bytes(const Tile& s, const Query& q, const LatentView& view, int64_t first, int64_t n,
+                  Ahead* ahead) {
   const int64_t rank = view.rank;
   const int8_t* c = static_cast<const int8_t*>(view.latent) + first * rank;
   if (view.rope_dims > 0)
-    scores_float(s, q, s.rows, rank, rank + view.rope_dims, n);
+    scores_float(s, q, s.rows, rank, rank + view.rope_dims, n, ahead);
   else
     std::fill_n(s.scores, n * kLanes, 0.0f);
   for (int64_t g = 0; g < view.groups(); ++g) {
     const float* scales = s.key_scales + g * kByteKeys;
     const vf q_scale[2] = {load(q.scales + g * kLanes), load(q.scales + g * kLanes + 8)};
     each_tile<kByteRows>(0, n, [&](auto count, int64_t t) {
+      ahead->step();
       signed_tile<decltype(count)::value>(q.open + 32 * g * kOpenQuad, q.start + g * kLanes,
                                           std::min<int64_t>(128, rank - 128 * g) / 4, c + t * rank + 128 * g,
                                           rank, [&](int i, int half, vf sums) {
@@ -262,13 +273,16 @@ void chunk(const DecodeLatentArgs& a, const Layout& layout, int64_t sequence, in
     const int64_t n = std::min(step, end - first);
     bytes ? load_bytes(s, view, first, n) : load_floats(s, view, first, n);
     clock.pack();
+    // Shares: tiles of one block of heads, a group of 128 (int8) or 256 dims each
+    Ahead ahead = next_rows(view, first + n, std::min(a.lengths[sequence], first + n + step),
+                            bytes ? n / kByteRows * view.groups() : n / kFmaRows * ((rank + 255) / 256));
     for (int64_t block = 0; block < layout.blocks; ++block) {
       const Query q = layout.query(a, sequence, block);
       const int64_t lane = block * kLanes, heads = std::min(kLanes, a.heads - lane);
       if (bytes)
-        scores_bytes(s, q, view, first, n);
+        scores_bytes(s, q, view, first, n, &ahead);
       else
-        scores_float(s, q, s.rows, 0, rank + a.rope_dims, n);
+        scores_float(s, q, s.rows, 0, rank + a.rope_dims, n, &ahead);
       clock.matmul();
       softmax(s, m + lane, l + lane, n);
       if (bytes) quantize_p(s, view.groups(), n);

@@ -55,7 +55,7 @@ def routes(rng: np.random.Generator, tokens: int, slots: int, experts: int) -> t
     return np.ascontiguousarray(ids), rng.random((tokens, slots), np.float32)
 
 
-# A hidden activation near a rounding boundary may fall on the other side of it: one step of 1/127 in one input.
+# A hidden activation near a rounding boundary may fall on its other side: one step of 1/127 in one input.
 NEAR = 2e-3
 
 

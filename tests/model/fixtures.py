@@ -1,4 +1,4 @@
-"""The committed fixtures: small random checkpoints in the official layout, and what the transformers classes say."""
+"""The committed fixtures: small random checkpoints, and what the transformers classes say to them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,23 @@ from pathlib import Path
 
 import numpy as np
 
-FOLDER = Path(__file__).parents[1] / "data" / "oracle"
-CASES = sorted(path.name for path in FOLDER.iterdir())
-LENGTHS = (1, 2, 63, 64, 65, 500)
+from tests.oracle import cases
+from tests.oracle.cases import FOLDER, LENGTHS, rows_kept
+
+__all__ = [
+    "CASES",
+    "FOLDER",
+    "LENGTHS",
+    "LOGITS_BOUND",
+    "expected",
+    "folder",
+    "relative_error",
+    "rms_error",
+    "rows_kept",
+    "tokens",
+]
+
+CASES = sorted(cases.CASES)
 LOGITS_BOUND = 1e-4  # of the largest logit
 
 
@@ -25,11 +39,6 @@ def expected(case: str) -> dict[str, np.ndarray]:
 
 def tokens(case: str, length: int) -> list[int]:
     return expected(case)[f"tokens.{length}"].tolist()
-
-
-def rows_kept(length: int) -> list[int]:
-    """The rows of a sequence's logits that the fixtures keep (tests/oracle/models.py)."""
-    return sorted({0, *range(max(0, length - 8), length), *range(0, length, 61)})
 
 
 def relative_error(got: np.ndarray, wanted: np.ndarray) -> float:
