@@ -51,7 +51,7 @@ class Machine:
 
 def read(root: Path = Path("/")) -> Machine:
     """The machine as it is now. `root` is where /proc and /sys are looked for."""
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     from mindnano import kernels
 

@@ -24,13 +24,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mindnano import kernels
 from mindnano.engine.params import SamplingParams
 from mindnano.errors import EngineError, MindNanoError
 
 F32 = NDArray[np.float32]
-F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
+NATIVE_TOP = 128  # up to here one pass with a heap is faster than partitioning
+PICK_ROW = 512  # weights that are summed before the draw looks inside
 TOP_P_FIRST = 1024  # candidates that top-p sorts first; nearly always enough
 
 
@@ -80,6 +82,7 @@ class Sampler:
                     raise MindNanoError(f"{name}: token id {token}, expected 0 to {vocabulary - 1}")
         self.params = params
         self._vocabulary = vocabulary
+        self._scratch: F32 | None = None
         self._random = np.random.Generator(np.random.PCG64(params.seed))
         self._seen = TokenCounts() if params.repetition_penalty != 1 else None
         if self._seen is not None:
@@ -127,10 +130,12 @@ class Sampler:
 
     def _draw(self, scores: F32) -> int:
         params = self.params
-        ids, weights = candidates(scores, params.temperature, params.top_k, params.top_p, params.min_p)
-        cumulated = weights.cumsum()
-        at = int(cumulated.searchsorted(self._random.random() * cumulated[-1], side="right"))
-        at = min(at, len(weights) - 1)  # the product can round up to the sum itself
+        if self._scratch is None:
+            self._scratch = np.empty(self._vocabulary, np.float32)
+        ids, weights = candidates(
+            scores, params.temperature, params.top_k, params.top_p, params.min_p, self._scratch
+        )
+        at = pick(weights, self._random.random())
         return at if ids is None else int(ids[at])
 
     def _with_logprobs(self, token: int, logits: F32, count: int) -> Sampled:
@@ -142,25 +147,26 @@ class Sampler:
 
 
 def candidates(
-    scores: F32, temperature: float, top_k: int, top_p: float, min_p: float
-) -> tuple[I64 | None, F64]:
+    scores: F32, temperature: float, top_k: int, top_p: float, min_p: float, scratch: F32
+) -> tuple[I64 | None, F32]:
     """What may be drawn: ids (None for all, in order) and their weights, probabilities up to a common factor.
 
-    scores: float32 [vocabulary]. Raises EngineError where the largest isn't finite.
+    scores, scratch: float32 [vocabulary]; the weights may be the scratch itself. Raises EngineError where the
+    largest score isn't finite.
     """
     peak = scores.max()  # NaN anywhere gives NaN
     _check_finite(peak)
     ids: I64 | None = None
     if 0 < top_k < len(scores):
         ids = largest(scores, top_k)
-        weights = _weights(scores[ids], peak, temperature)
+        weights = _weights(scores[ids], peak, temperature, scratch[:top_k])
     else:
-        weights = _weights(scores, peak, temperature)
+        weights = _weights(scores, peak, temperature, scratch)
     if top_p < 1:
         if ids is None:
             ids, weights = _nucleus_of_all(scores, weights, top_p)
         else:
-            keep = _nucleus(weights, float(weights.sum()), top_p)
+            keep = _nucleus(weights, _sum(weights), top_p)
             ids, weights = ids[:keep], weights[:keep]
     if min_p > 0:  # the likeliest has weight 1
         kept = np.flatnonzero(weights >= min_p)
@@ -172,6 +178,8 @@ def largest(scores: F32, count: int) -> I64:
     """Ids of the `count` largest, largest first, equal ones by lowest id."""
     if count == 0:
         return np.empty(0, np.int64)
+    if count <= min(NATIVE_TOP, len(scores)):
+        return kernels.top_logits(scores, count)[0]
     if count < len(scores):
         last = -np.partition(-scores, count - 1)[count - 1]
         above = np.flatnonzero(scores > last)
@@ -193,20 +201,43 @@ def _sorted(scores: F32, ids: I64) -> I64:
     return keys & 0xFFFFFFFF
 
 
-def _weights(scores: F32, peak: np.float32, temperature: float) -> F64:
+def pick(weights: F32, uniform: float) -> int:
+    """Index drawn in proportion to `weights`, by a number from [0, 1). One of weight 0 is never drawn."""
+    rows = len(weights) // PICK_ROW
+    sums = np.append(
+        weights[: rows * PICK_ROW].reshape(rows, PICK_ROW).sum(axis=1, dtype=np.float64),
+        weights[rows * PICK_ROW :].sum(dtype=np.float64),
+    ).cumsum()
+    wanted = uniform * sums[-1]
+    row = int(sums.searchsorted(wanted, side="right"))
+    row = min(
+        row, int(sums.searchsorted(sums[-1]))
+    )  # rounding up to the sum itself: the last row that adds to it
+    begin = row * PICK_ROW
+    inside = weights[begin : begin + PICK_ROW].cumsum(dtype=np.float64)
+    at = int(inside.searchsorted(wanted - (sums[row - 1] if row else 0.0), side="right"))
+    return begin + min(at, int(inside.searchsorted(inside[-1])))
+
+
+def _weights(scores: F32, peak: np.float32, temperature: float, out: F32) -> F32:
     """Softmax numerators: 1 for the largest. Divided last, so that a tiny temperature can't overflow."""
-    weights: F64 = np.exp((scores - peak) / np.float32(max(temperature, 1e-6))).astype(np.float64)
-    return weights
+    np.subtract(scores, peak, out=out)
+    np.divide(out, np.float32(max(temperature, 1e-6)), out=out)
+    return np.exp(out, out=out)
 
 
-def _nucleus(weights: F64, total: float, top_p: float) -> int:
+def _sum(weights: F32) -> float:
+    return float(weights.sum(dtype=np.float64))
+
+
+def _nucleus(weights: F32, total: float, top_p: float) -> int:
     """How many of descending `weights` top-p keeps; len + 1 where their sum doesn't reach it."""
-    return int(weights.cumsum().searchsorted(top_p * total, side="left")) + 1
+    return int(weights.cumsum(dtype=np.float64).searchsorted(top_p * total, side="left")) + 1
 
 
-def _nucleus_of_all(scores: F32, weights: F64, top_p: float) -> tuple[I64, F64]:
+def _nucleus_of_all(scores: F32, weights: F32, top_p: float) -> tuple[I64, F32]:
     """Top-p over the whole vocabulary, sorting only as many as it takes."""
-    total, count = float(weights.sum()), TOP_P_FIRST
+    total, count = _sum(weights), TOP_P_FIRST
     while True:
         count = min(count, len(scores))
         ids = largest(scores, count)
