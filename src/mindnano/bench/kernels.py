@@ -191,6 +191,8 @@ def run(
     operations = select(filter)
     before = kernels.threads()
     if threads is not None:
+        if not 1 <= threads <= 256:
+            raise MindNanoError(f"threads: expected 1 to 256, got {threads}")
         kernels.set_threads(threads)
     try:
         return _run(operations, json, quick)
