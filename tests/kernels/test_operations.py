@@ -96,6 +96,8 @@ def test_json_is_the_last_line(monkeypatch, capsys):
     assert set(report["limits"][str(report["threads"])]) == {"threads", *LIMITS}
 
 
-def test_a_filter_that_matches_nothing_is_refused():
+def test_unusable_options_are_refused():
     with pytest.raises(MindNanoError, match="filter: expected a part of an operation's name, got 'nothing'"):
         bench.run(filter="nothing")
+    with pytest.raises(MindNanoError, match="threads: expected 1 to 256, got 0"):
+        bench.run(threads=0)

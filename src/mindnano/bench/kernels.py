@@ -17,7 +17,7 @@ import zlib
 from dataclasses import asdict, dataclass
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from mindnano import kernels
 from mindnano.bench.limits import LIMITS, UNITS, Limits, Meter, measure
 from mindnano.bench.operations import TABLE, Operation
 from mindnano.errors import MindNanoError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 # A run whose limits themselves moved by more than this is marked as disturbed.
 DISTURBED = 0.10
@@ -138,8 +141,15 @@ def processor() -> str:
         return "unknown"
 
 
-def print_limits(one: Limits, all_threads: Limits) -> None:
+def _console() -> Console:
     from rich.console import Console
+
+    # Where there is no terminal rich assumes 80 columns, too few for the table.
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=110)
+
+
+def print_limits(one: Limits, all_threads: Limits) -> None:
     from rich.table import Table
 
     table = Table(title=f"Limits of this machine ({processor()}, {kernels.isa()})")
@@ -149,17 +159,17 @@ def print_limits(one: Limits, all_threads: Limits) -> None:
     table.add_column("")
     for name in LIMITS:
         table.add_row(name, f"{one.rate(name):.1f}", f"{all_threads.rate(name):.1f}", UNITS[name])
-    Console(highlight=False).print(table)
+    _console().print(table)
 
 
 def print_results(results: list[Result]) -> None:
-    from rich.console import Console
+    from rich import box
     from rich.table import Table
 
-    table = Table(title=f"Kernels, {kernels.threads()} threads")
+    table = Table(title=f"Kernels, {kernels.threads()} threads", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("operation", no_wrap=True)
     for column in ("best ms", "median ms", "rate", "share of", "limit", "asked"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     for r in results:
         unit = "GB/s" if r.limit in ("read", None) else UNITS[r.limit]
         verdict = "" if r.met is None else f"{r.target:.0%} {'yes' if r.met else 'no'}"
@@ -167,7 +177,7 @@ def print_results(results: list[Result]) -> None:
             r.name, f"{r.best_ms:.3f}", f"{r.median_ms:.3f}", f"{r.rate():.1f} {unit}", r.limit or "-",
             "" if r.share is None else f"{r.share:.0%}", verdict,
         )  # fmt: skip
-    Console(highlight=False).print(table)
+    _console().print(table)
 
 
 def run(
@@ -181,6 +191,8 @@ def run(
     operations = select(filter)
     before = kernels.threads()
     if threads is not None:
+        if not 1 <= threads <= 256:
+            raise MindNanoError(f"threads: expected 1 to 256, got {threads}")
         kernels.set_threads(threads)
     try:
         return _run(operations, json, quick)

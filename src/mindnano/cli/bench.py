@@ -15,10 +15,28 @@ def build(sort_key: int) -> App:
         name="bench",
         sort_key=sort_key,
         group_parameters=OPTIONS,
-        help="Measure speed: of the model by depth of the context.",
+        help="Measure speed: of the kernels against this machine's limits, of the model by depth of the context.",
     )
+    app.command(kernels, name="kernels")
     app.command(depth, name="depth")
     return app
+
+
+def kernels(
+    *,
+    filter: Annotated[
+        str | None, Parameter(help="Only operations whose name holds this text.", show_default=False)
+    ] = None,
+    quick: Annotated[bool, Parameter(help="A fifth of the time.", negative="")] = False,
+    threads: Annotated[
+        int | None, Parameter(help="Threads; left out, one a core.", show_default=False)
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Every kernel against its NumPy twin, then its speed as a share of this machine's limit."""
+    from mindnano.bench.kernels import run
+
+    return run(json, filter, quick, threads)
 
 
 def depth(

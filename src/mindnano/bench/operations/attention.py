@@ -16,7 +16,7 @@ SCALE = KEY**-0.5
 DTYPES = {"fp32": np.float32, "bf16": np.uint16, "fp16": np.uint16, "int8": np.int8}
 
 
-def _floats(rng: np.random.Generator, fmt: str, *shape: int) -> np.ndarray:  # type: ignore[type-arg]
+def _floats(rng: np.random.Generator, fmt: str, *shape: int) -> np.ndarray:
     """Values of about unit size as a cache keeps them (int8: without scales). One block of rows, repeated: only speed
     is asked of it."""
     block = normal(rng, min(shape[-2], 512), shape[-1])
@@ -44,7 +44,7 @@ def _expanded(rng: np.random.Generator, fmt: str, length: int) -> tuple[Expanded
     return ExpandedKV(fmt, *arrays), sum(a.nbytes for a in arrays)
 
 
-def _small_latent(rng: np.random.Generator, fmt: str, length: int) -> tuple[LatentKV, list[np.ndarray]]:  # type: ignore[type-arg]
+def _small_latent(rng: np.random.Generator, fmt: str, length: int) -> tuple[LatentKV, list[np.ndarray]]:
     """A view, and [latent, rope] as floats, or [int8, scales, rope]."""
     c, rope = normal(rng, length, RANK), normal(rng, length, ROPE)
     kept = "bf16" if fmt == "int8" else fmt
@@ -148,9 +148,9 @@ def prefill(fmt: str, queries: int, history: int, target: float | None = None) -
                 twin.attend_int8(q, kq, vq, start, SCALE),
             )
         else:
-            kept = [twin.store(fmt, x) for x in (k, v)]
-            view = ExpandedKV(fmt, *kept)
-            want = twin.attend(q, *(twin.load(fmt, x) for x in kept), start, SCALE)
+            kept_k, kept_v = twin.store(fmt, k), twin.store(fmt, v)
+            view = ExpandedKV(fmt, kept_k, kept_v)
+            want = twin.attend(q, twin.load(fmt, kept_k), twin.load(fmt, kept_v), start, SCALE)
         scratch.load_expanded(view, start + tokens, 0, heads)
         scratch.attend(q, start, 0, tokens, SCALE, out)
         return [Compared(f"{tokens} on {start}", out, want, 2e-3 if fmt == "int8" else 4e-6)]

@@ -33,8 +33,8 @@ class Compared:
     """A kernel's result at a small shape and its NumPy twin's. tolerance: of the largest wanted value."""
 
     what: str
-    got: np.ndarray  # type: ignore[type-arg]
-    want: np.ndarray  # type: ignore[type-arg]
+    got: np.ndarray
+    want: np.ndarray
     tolerance: float
 
     def error(self) -> float:

@@ -24,7 +24,7 @@ class Inputs:
     conv: F32
     a_log: F32
     dt_bias: F32
-    slots: np.ndarray  # type: ignore[type-arg]
+    slots: np.ndarray
     outs: list[F32]  # q, k, v, decay
     beta: F32
     o: F32
@@ -33,8 +33,8 @@ class Inputs:
     def random(cls, rng: np.random.Generator, rows: int, heads: int, dim: int, sequences: int = 1) -> Inputs:
         width = heads * dim
         return cls(
-            normal(rng, rows, 5 * width), normal(rng, rows, heads), normal(rng, 3 * width, 4) / 2,
-            normal(rng, heads) / 2, normal(rng, width), np.arange(sequences, dtype=np.int32),
+            normal(rng, rows, 5 * width), normal(rng, rows, heads), normal(rng, 3 * width, 4) / np.float32(2),
+            normal(rng, heads) / np.float32(2), normal(rng, width), np.arange(sequences, dtype=np.int32),
             [np.full((rows, width), np.nan, np.float32) for _ in range(4)],
             np.full((rows, heads), np.nan, np.float32), np.full((rows, width), np.nan, np.float32),
         )  # fmt: skip
@@ -87,14 +87,14 @@ def prepare(rows: int, gate: str = "sigmoid") -> Operation:
 
 
 def recurrence(rows: int) -> Operation:
-    """The state's update. Prefill: four operations an element and token, a multiplication alone counted as two because it
-    takes a multiply-add's slot. Decode: the states of 18 layers, read and written."""
+    """The state's update. Prefill: four operations an element and token, a multiplication alone counted as two
+    because it takes a multiply-add's slot. Decode: the states of many layers, read and written."""
 
     def timed(rng: np.random.Generator) -> Timed:
         inputs = Inputs.random(rng, rows, HEADS, DIM)
         inputs.prepare(np.zeros((1, 3, 3 * HEADS * DIM), np.float32), "sigmoid")
         count = copies(STATE_BYTES, at_most=256) if rows == 1 else 18
-        states, order = np.zeros((count, 1, HEADS, DIM, DIM), np.float32), turns(count)
+        states, order = normal(rng, count, 1, HEADS, DIM, DIM), turns(count)
         return Timed(
             lambda: inputs.recur(states[next(order)]), 8.0 * rows * HEADS * DIM * DIM, 2.0 * STATE_BYTES
         )
@@ -105,7 +105,8 @@ def recurrence(rows: int) -> Operation:
             inputs = Inputs.random(rng, sequences * n, 3, dim, sequences)
             inputs.prepare(np.zeros((sequences, 3, 9 * dim), np.float32), "sigmoid")
             states = normal(rng, sequences, 3, dim, dim)
-            want, want_states = twin.kda_recurrence(*inputs.outs, inputs.beta, states, inputs.slots)
+            q, k, v, decay = inputs.outs
+            want, want_states = twin.kda_recurrence(q, k, v, decay, inputs.beta, states, inputs.slots)
             inputs.recur(states)
             results.append(Compared(f"o, {sequences} x {n}", inputs.o, want, 2e-6))
             results.append(Compared(f"states, {sequences} x {n}", states, want_states, 2e-6))
@@ -119,11 +120,8 @@ def output(rows: int) -> Operation:
     """RMSNorm of each head and the gate."""
 
     def timed(rng: np.random.Generator) -> Timed:
-        inputs, weight, y = (
-            Inputs.random(rng, rows, HEADS, DIM),
-            normal(rng, DIM),
-            np.empty((rows, HEADS * DIM), np.float32),
-        )
+        inputs, weight = Inputs.random(rng, rows, HEADS, DIM), normal(rng, DIM)
+        y = np.empty((rows, HEADS * DIM), np.float32)
         inputs.o[:] = 1
         return Timed(lambda: inputs.output(weight, y), 0, 4.0 * rows * HEADS * DIM * 3)
 

@@ -27,7 +27,7 @@ EXPERTS, CHOSEN, INNER = 128, 8, 512
 SMALL_ROWS = (1, 5, 23)  # below, at and past the kernels' tiles
 
 
-def _packed(bits: int, w: F32) -> tuple[Matrix, tuple[NDArray[np.int8], np.ndarray]]:  # type: ignore[type-arg]
+def _packed(bits: int, w: F32) -> tuple[Matrix, tuple[NDArray[np.int8], np.ndarray]]:
     """w in W4 or W8, and what the twin takes: integers and scales."""
     if bits == 4:
         values, scale_bits = twin.quantize_w4(w)

@@ -27,7 +27,7 @@ def rms_norm(rows: int) -> Operation:
 
 
 def quantize_rows(rows: int) -> Operation:
-    def buffers(x: np.ndarray) -> tuple[np.ndarray, ...]:  # type: ignore[type-arg]
+    def buffers(x: np.ndarray) -> tuple[np.ndarray, ...]:
         groups = -(-x.shape[1] // 32)
         return (
             np.full((len(x), groups * 32), -128, np.int8),
@@ -45,7 +45,7 @@ def quantize_rows(rows: int) -> Operation:
         outs = buffers(x)
         kernels.quantize_rows(x, *outs)
         names = ("q", "scales", "pairs")
-        wanted = linear.quantize_rows(x)
+        wanted: tuple[np.ndarray, ...] = linear.quantize_rows(x)
         return [Compared(n, a, b, 0.0) for n, a, b in zip(names, outs, wanted, strict=True)]
 
     return Operation(f"quantize {rows} x {HIDDEN}", None, timed, compared)
@@ -75,8 +75,8 @@ def route(rows: int) -> Operation:
 
     def compared(rng: np.random.Generator) -> list[Compared]:
         # Logits in steps, so that rounding can't exchange two of them; ties go to the lower index in both.
-        logits = rng.integers(-30, 30, (40, EXPERTS)).astype(np.float32) / 8
-        bias = rng.integers(0, 4, EXPERTS).astype(np.float32) / 16
+        logits = rng.integers(-30, 30, (40, EXPERTS)).astype(np.float32) / np.float32(8)
+        bias = rng.integers(0, 4, EXPERTS).astype(np.float32) / np.float32(16)
         ids, weights = np.full((40, 8), -1, np.int32), np.full((40, 8), np.nan, np.float32)
         kernels.route(logits, bias, *args, ids, weights)
         want_ids, want = router.route(logits, bias, *args)
