@@ -41,16 +41,18 @@ inline void multiply_panels(const PackedWeights& w, int64_t panel, int64_t count
   const uint8_t* data = w.data + panel * bytes;
   const float* scales = w.scales ? w.scales + panel * 16 : nullptr;
   if (n <= kMaxDirect) {
-    TileRows r = tile_rows(x, row, 0);
-    for (int64_t p = 0; p < count; ++p) {
-      if (w.bits == 4)
-        with_rows(n, [&](auto rows) { w4_direct<rows>(data + p * bytes, groups, r, acc + p * n * 16); });
-      else
-        with_rows(n, [&](auto rows) {
-          w8_direct<rows>(reinterpret_cast<const int8_t*>(data + p * bytes), groups, r, scales + p * 16,
-                          acc + p * n * 16);
-        });
-    }
+    for (int64_t p = 0; p < count; ++p)
+      for (int64_t t = 0, tile; t < n; t += tile) {
+        tile = std::min<int64_t>(n - t, n - t == 5 || n - t == 6 ? 3 : 4);
+        TileRows r = tile_rows(x, row + t, 0);
+        float* a = acc + (p * n + t) * 16;
+        if (w.bits == 4)
+          with_rows(tile, [&](auto rows) { w4_direct<rows>(data + p * bytes, groups, r, a); });
+        else
+          with_rows(tile, [&](auto rows) {
+            w8_direct<rows>(reinterpret_cast<const int8_t*>(data + p * bytes), groups, r, scales + p * 16, a);
+          });
+      }
     return;
   }
   const int64_t chunk = w.bits == 4 ? kChunkGroups4 : kChunkGroups8, group_bytes = bytes / groups;

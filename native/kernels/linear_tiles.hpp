@@ -24,7 +24,7 @@ constexpr int64_t kW4Group = 288;  // packed bytes of 16 rows x 32 inputs: 16 BF
 constexpr int64_t kW4OpenGroup = 576;  // 8 x (rows 0..7, rows 8..15) x 4 inputs as bytes, 16 f32 scales
 constexpr int64_t kW8Group = 512;      // 8 x 16 rows x 4 inputs
 constexpr int64_t kMaxTile = 6;        // token rows of one register tile
-constexpr int64_t kMaxDirect = 4;      // up to here weights are read straight from their packed form
+constexpr int64_t kMaxDirect = 16;     // rows up to which weights are read straight from their packed form
 
 // Quantized activations of a tile, from the tile's first row and the first group of its K range on. A K
 // range starts at a multiple of 128.
