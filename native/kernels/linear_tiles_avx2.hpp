@@ -16,6 +16,7 @@
 namespace mn {
 namespace MN_ISA {
 
+constexpr int64_t kAhead = 8192;  // bytes that few-row products fetch before they need them
 constexpr int64_t kW8OpenGroup =
     8 * 128 + 64;  // 8 x (|w| of 16 rows, masks of 16 rows); 16 starts a group of 128
 
@@ -172,6 +173,7 @@ MN_TILE void w4_direct(const uint8_t* packed, int64_t groups, const TileRows& ro
     for (int t = 0; t < T; ++t) part[t][0] = part[t][1] = zero();
     for (int64_t g = g0; g < end; ++g, packed += kW4Group) {
       const int8_t* x = rows.q + 32 * g;
+      for (int at = 0; at < kW4Group; at += 64) prefetch(packed + kAhead + at);
       __m256i sum[T][2];
       for (int t = 0; t < T; ++t)
         sum[t][0] = sum[t][1] = broadcast4(rows.pairs + t * rows.pair_stride + 2 * g);
@@ -284,6 +286,7 @@ MN_TILE void w8_direct(const int8_t* packed, int64_t groups, const TileRows& row
     for (int t = 0; t < T; ++t) sum[t][0] = sum[t][1] = _mm256_setzero_si256();
     for (int64_t g = g0; g < end; ++g) {
       const int8_t* x = rows.q + 32 * g;
+      for (int at = 0; at < kW8Group; at += 64) prefetch(packed + kAhead + at);
 #pragma GCC unroll 8
       for (int s = 0; s < 8; ++s, packed += 64) {
         __m256i w0 = bytes_at(packed), w1 = bytes_at(packed + 32);
