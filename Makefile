@@ -5,7 +5,7 @@ ORACLE  ?= .venv-oracle
 BUILD   ?= build/dev
 SOURCES := pyproject.toml CMakeLists.txt $(shell find native src -name '*.cpp' -o -name '*.hpp' -o -name '*.py')
 CXX_FILES = $(shell find native -name '*.cpp' -o -name '*.hpp')
-PIP     := -m pip --disable-pip-version-check install --quiet
+PIP     := -m pip --disable-pip-version-check install -qq
 FULL    ?= full.mn
 
 .PHONY: help demo test lint oracle fixtures test-slow test-full sanitize bench dev clean

@@ -1,6 +1,6 @@
 """The whole model in NumPy, from the equations: the specification of what the engine computes.
 
-Reads official checkpoint folders on its own and shares nothing with the engine but the configuration. float64 by
+Reads checkpoint folders on its own and shares nothing with the engine but the configuration. float64 by
 default. docs/model.md has the same formulas in words.
 """
 
@@ -53,16 +53,18 @@ def rotate(x: Array, theta: float) -> Array:
 
 
 class Weights:
-    """The tensors of one layer, or of the model, under the last parts of their official names."""
+    """The tensors of the model, or of a part of it, by what follows `prefix` in their names."""
 
     def __init__(self, tensors: dict[str, Array], prefix: str) -> None:
         self.tensors, self.prefix = tensors, prefix
 
-    def __call__(self, name: str) -> Array:
-        for full in (self.prefix + name, self.prefix + name + ".weight"):
-            if full in self.tensors:
-                return self.tensors[full]
-        raise KeyError(self.prefix + name)
+    def __call__(self, *names: str) -> Array:
+        """The tensor under the first of the names that is there: official, or as transformers saves it."""
+        for name in names:
+            for full in (self.prefix + name, self.prefix + name + ".weight"):
+                if full in self.tensors:
+                    return self.tensors[full]
+        raise KeyError(self.prefix + names[0])
 
     def within(self, name: str) -> Weights:
         return Weights(self.tensors, self.prefix + name)
@@ -91,7 +93,7 @@ def kda(x: Array, w: Weights, c: KDAConfig, eps: float) -> Array:
         state = state + k[t][:, :, None] * u[:, None, :]
         out[t] = np.einsum("hkv,hk->hv", state, q[t])
     normed = rms_norm(out, w("o_norm"), eps) * sigmoid(gate.reshape(shape))
-    return normed.reshape(len(x), -1) @ w("o_proj").T
+    return normed.reshape(len(x), -1) @ w("o_proj", "dense").T
 
 
 def mla(x: Array, w: Weights, c: MLAConfig) -> Array:
@@ -114,7 +116,7 @@ def mla(x: Array, w: Weights, c: MLAConfig) -> Array:
     out = np.einsum("hts,shd->thd", p / p.sum(-1, keepdims=True), kv[..., nope:])
     if c.head_gate:
         out = out * sigmoid(x @ w("g_proj").T)[..., None]
-    return out.reshape(rows, -1) @ w("dense" if c.head_gate else "o_proj").T
+    return out.reshape(rows, -1) @ w("dense", "o_proj").T
 
 
 def mlp(x: Array, w: Weights, gate: str = "gate_proj", up: str = "up_proj", down: str = "down_proj") -> Array:
@@ -124,8 +126,8 @@ def mlp(x: Array, w: Weights, gate: str = "gate_proj", up: str = "up_proj", down
 def route(x: Array, w: Weights, c: MoEConfig) -> Array:
     """Each expert's weight for each row [T, E], 0 where it isn't chosen."""
     score = sigmoid(x @ w("gate").T)
-    bias = "expert_bias" if f"{w.prefix}gate.expert_bias" in w.tensors else "e_score_correction_bias"
-    choice = score + w("gate." + bias)  # the bias has its say in the choice, not in the weights
+    # The bias has its say in the choice, not in the weights.
+    choice = score + w("gate.expert_bias", "gate.e_score_correction_bias")
     groups = choice.reshape(len(x), c.n_group, -1)
     if c.topk_group < c.n_group:
         best = np.sort(groups, -1)[..., -2:].sum(-1)
@@ -152,7 +154,7 @@ def moe(x: Array, w: Weights, c: MoEConfig) -> Array:
 
 
 class Reference:
-    """A checkpoint folder in the official layout, ready to compute."""
+    """A checkpoint folder, read and ready to compute."""
 
     def __init__(self, folder: Path, dtype: type = np.float64) -> None:
         self.config = load_config(folder)

@@ -142,8 +142,8 @@ def _packed(name: str, tensor: np.ndarray) -> dict[str, np.ndarray]:
 
 def _int4_config() -> dict[str, Any]:
     weights = {
-        "num_bits": 4, "type": "int", "symmetric": True, "group_size": INT4_GROUP, "strategy": "group", "dynamic": False,
-        "actorder": None, "block_structure": None, "observer": "minmax", "observer_kwargs": {},
+        "num_bits": 4, "type": "int", "symmetric": True, "group_size": INT4_GROUP, "strategy": "group",
+        "dynamic": False, "actorder": None, "block_structure": None, "observer": "minmax", "observer_kwargs": {},
     }  # fmt: skip
     group = {"input_activations": None, "output_activations": None, "targets": ["Linear"], "weights": weights}
     return {
