@@ -149,7 +149,7 @@ def test_flat_kimi_spelling_of_transformers():
         ({"eos_token_id": 320}, ["eos_token_id", "320", "319"]),
         ({"eos_token_id": "end"}, ["eos_token_id", "end"]),
         ({"bos_token_id": -1}, ["bos_token_id", "-1"]),
-        ({"qk_rope_head_dim": 7, "qk_head_dim": ...}, ["qk_rope_head_dim", "7", "even"]),
+        ({"qk_rope_head_dim": 7, "qk_head_dim": ...}, ["qk_rope_head_dim", "7", "multiple of 8"]),
         ({"layer_group_size": ...}, ["layer_group_size", "layer_types"]),
         ({"layer_types": ["linear_attention"]}, ["layer_types", "4"]),
         ({"layer_types": ["linear_attention"] * 3 + ["sliding"]}, ["layer_types", "sliding"]),

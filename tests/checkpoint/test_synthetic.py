@@ -89,16 +89,16 @@ def test_kv_b_and_its_absorbed_forms_are_one_matrix(tmp_path):
     def raw(name):
         return file.array(file.tensors["layers.3.mla." + name])
 
-    kv_b = naive.unpack_w8(raw("kv_b"), 3 * 32, 48)
-    scale = raw("kv_b.scales")[:96]
+    kv_b = naive.unpack_w8(raw("kv_b"), 3 * (24 + 16), 48)
+    scale = raw("kv_b.scales")[: 3 * (24 + 16)]
     for head in range(3):
         assert np.array_equal(
-            naive.unpack_w8(raw("k_absorb")[head], 48, 20).T, kv_b[head * 20 : head * 20 + 20]
+            naive.unpack_w8(raw("k_absorb")[head], 48, 24).T, kv_b[head * 24 : head * 24 + 24]
         )
-        values = kv_b[60 + head * 12 : 72 + head * 12]
-        assert np.array_equal(naive.unpack_w8(raw("v_absorb")[head], 12, 48), values)
-        assert np.array_equal(raw("v_absorb.scales")[head][:12], scale[60 + head * 12 : 72 + head * 12])
-    assert np.array_equal(raw("k_absorb_scale"), scale[:60])
+        values = kv_b[72 + head * 16 : 88 + head * 16]
+        assert np.array_equal(naive.unpack_w8(raw("v_absorb")[head], 16, 48), values)
+        assert np.array_equal(raw("v_absorb.scales")[head][:16], scale[72 + head * 16 : 88 + head * 16])
+    assert np.array_equal(raw("k_absorb_scale"), scale[:72])
     assert (raw("k_absorb.scales")[:, :48] == 1).all()
 
 
