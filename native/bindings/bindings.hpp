@@ -10,5 +10,6 @@ void bind_matrix(nb::module_& m);
 void bind_packing(nb::module_& m);
 void bind_linear(nb::module_& m);
 void bind_mla(nb::module_& m);
+void bind_experts(nb::module_& m);
 
 }  // namespace mn

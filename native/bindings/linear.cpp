@@ -7,6 +7,53 @@
 namespace mn {
 namespace {
 
+// Width of out [tokens, width], which must hold `rows` columns from `column` on.
+int64_t output_width(const Out<float>& out, int64_t tokens, int64_t rows, int64_t column) {
+  require(out.ndim() == 2 && static_cast<int64_t>(out.shape(0)) == tokens,
+          "out: expected [" + std::to_string(tokens) + ", W], got " + shape_text(out));
+  const int64_t width = out.shape(1);
+  require(column >= 0 && column <= width - rows, "column: expected room for " + std::to_string(rows) +
+                                                     " columns from " + std::to_string(column) +
+                                                     " on, got an output of width " + std::to_string(width));
+  return width;
+}
+
+void bind_dense(nb::module_& m) {
+  m.def(
+      "linear_dense",
+      [](In<float> x, const Matrix& w, Out<float> out, int64_t column, bool accumulate) {
+        require(!w.quantized() && w.count == 1, "matrix: expected one dense matrix, got " + describe(w));
+        require(x.ndim() == 2 && static_cast<int64_t>(x.shape(1)) == w.cols,
+                "x: expected [T, " + std::to_string(w.cols) + "], got " + shape_text(x));
+        const int64_t tokens = x.shape(0), width = output_width(out, tokens, w.rows, column);
+        if (tokens == 0) return;
+        nb::gil_scoped_release release;
+        linear_dense({{w.dense_type(), w.data[0], w.rows, w.cols},
+                      x.data(),
+                      out.data(),
+                      tokens,
+                      width,
+                      column,
+                      accumulate});
+      },
+      nb::arg("x").noconvert(), nb::arg("matrix"), nb::arg("out").noconvert(), nb::arg("column") = 0,
+      nb::arg("accumulate") = false);
+  m.def(
+      "linear_heads_dense",
+      [](In<float> x, const Matrix& w, Out<float> out) {
+        require(!w.quantized(), "matrix: expected a dense matrix, got " + describe(w));
+        require(x.ndim() == 3, "x: expected [T, H, K], got " + shape_text(x));
+        const int64_t tokens = x.shape(0);
+        require_shape(x, {tokens, w.count, w.cols}, "x");
+        require_shape(out, {tokens, w.count, w.rows}, "out");
+        if (tokens == 0) return;
+        nb::gil_scoped_release release;
+        linear_heads_dense(
+            {w.dense_type(), w.data.data(), w.rows, w.cols, x.data(), out.data(), tokens, w.count});
+      },
+      nb::arg("x").noconvert(), nb::arg("matrix"), nb::arg("out").noconvert());
+}
+
 void bind_quantize(nb::module_& m) {
   m.def(
       "quantize_rows",
@@ -38,19 +85,14 @@ QuantizedRows quantized_rows(const In<int8_t>& q, const In<float>& scales, const
 
 void bind_linear(nb::module_& m) {
   bind_quantize(m);
+  bind_dense(m);
   m.def(
       "linear_quantized",
       [](In<int8_t> q, In<float> scales, In<int16_t> pairs, const Matrix& w, Out<float> out, int64_t column,
          bool accumulate) {
         require(w.quantized() && w.count == 1, "matrix: expected one of W4 or W8, got " + describe(w));
         QuantizedRows x = quantized_rows(q, scales, pairs, w.cols);
-        require(out.ndim() == 2 && static_cast<int64_t>(out.shape(0)) == x.rows,
-                "out: expected [" + std::to_string(x.rows) + ", W], got " + shape_text(out));
-        const int64_t width = out.shape(1);
-        require(column >= 0 && column <= width - w.rows,
-                "column: expected 0 to " + std::to_string(width - w.rows) + " for " + std::to_string(w.rows) +
-                    " rows and an output of width " + std::to_string(width) + ", got " +
-                    std::to_string(column));
+        const int64_t width = output_width(out, x.rows, w.rows, column);
         if (x.rows == 0) return;
         nb::gil_scoped_release release;
         linear_quantized({w.packed(), x, out.data(), width, column, accumulate});

@@ -5,6 +5,7 @@
 
 #include "core/arrays.hpp"
 #include "kernels/linear.hpp"
+#include "kernels/linear_dense.hpp"
 
 namespace mn {
 
@@ -22,9 +23,18 @@ struct Matrix {
   PackedWeights packed() const {
     return {format == WeightFormat::w4 ? 4 : 8, static_cast<const uint8_t*>(data[0]), scales, rows, cols};
   }
+  Dense dense_type() const {
+    return format == WeightFormat::fp32   ? Dense::fp32
+           : format == WeightFormat::bf16 ? Dense::bf16
+                                          : Dense::fp16;
+  }
 };
 
 const char* format_name(WeightFormat format);
 std::string describe(const Matrix& m);  // "w4 [512, 1536]"
+
+// Checks the three arrays that quantize_rows fills for activations of `cols` inputs.
+QuantizedRows quantized_rows(const In<int8_t>& q, const In<float>& scales, const In<int16_t>& pairs,
+                             int64_t cols);
 
 }  // namespace mn

@@ -25,4 +25,5 @@ NB_MODULE(_native, m) {
   bind_packing(m);
   bind_linear(m);
   bind_mla(m);
+  bind_experts(m);
 }

@@ -1,6 +1,7 @@
 #include "kernels/linear.hpp"
 
 #include "core/pool.hpp"
+#include "kernels/linear_output.hpp"
 #include "kernels/linear_panels.hpp"
 
 namespace mn {
@@ -9,23 +10,6 @@ namespace {
 
 constexpr int64_t kBlockBytes = 192 << 10;  // activations of a token block: they stay in L2 over the panels
 constexpr int64_t kTaskBytes = 160 << 10;   // packed weights of one task where few rows make it a pure stream
-
-void write_out(const PackedWeights& w, int64_t panel, int64_t count, const float* acc, int64_t n, float* out,
-               int64_t stride, bool accumulate) {
-  for (int64_t p = 0; p < count; ++p) {
-    int64_t width = std::min<int64_t>(16, w.rows - (panel + p) * 16);
-    const float* a = acc + p * n * 16;
-    float* o = out + (panel + p) * 16;
-    for (int64_t t = 0; t < n; ++t, a += 16, o += stride) {
-      if (width == 16) {
-        store(o, accumulate ? load(o) + load(a) : load(a));
-        store(o + 8, accumulate ? load(o + 8) + load(a + 8) : load(a + 8));
-      } else {
-        for (int64_t i = 0; i < width; ++i) o[i] = accumulate ? o[i] + a[i] : a[i];
-      }
-    }
-  }
-}
 
 // out [n, stride] from its first row and column on: all panels from `begin` to `end`.
 void multiply_range(const PackedWeights& w, int64_t begin, int64_t end, const QuantizedRows& x, int64_t row,
@@ -36,7 +20,8 @@ void multiply_range(const PackedWeights& w, int64_t begin, int64_t end, const Qu
   for (int64_t p = begin; p < end; p += kPanelsAtOnce) {
     int64_t count = std::min(kPanelsAtOnce, end - p);
     multiply_panels(w, p, count, x, row, n, acc, scratch);
-    write_out(w, p, count, acc, n, out, stride, accumulate);
+    for (int64_t c = 0; c < count; ++c)
+      write_panel(acc + c * n * 16, n, w.rows - 16 * (p + c), out + 16 * (p + c), stride, accumulate);
   }
 }
 

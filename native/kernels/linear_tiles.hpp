@@ -5,12 +5,17 @@
 //   W8  acc = fma(xs[k/128], float(int sum of 128), acc), times the row's scale at the end
 //
 //   quantize_group(x, n, padded, q, scale, pairs)   one activation group of up to 128 inputs
+//   transpose8(v)                                  eight vectors of eight floats
 //   w4_open(packed, groups, open)                   nibbles to bytes and BF16 scales to f32
 //   w4_tile<T>(open, groups, rows, acc)             acc [T, 16] +=, from opened weights
 //   w4_direct<T>(packed, groups, rows, acc)         the same from packed weights: for few rows
 //   w8_open / w8_tile<T> / w8_direct<T>             likewise, counted in groups of 32 inputs
 #pragma once
 #include <cstdint>
+#include <type_traits>
+
+// Tiles are functions of their own: inlined side by side they take each other's registers.
+#define MN_TILE __attribute__((noinline))
 
 namespace mn {
 namespace MN_ISA {
@@ -29,6 +34,17 @@ struct TileRows {
   const int16_t* pairs;
   int64_t q_stride, scale_stride, pair_stride;  // elements from row to row
 };
+
+// f(T) with T = 1..kMaxTile token rows known to the compiler.
+template <class F>
+void with_rows(int64_t rows, F f) {
+  if (rows == 1) return f(std::integral_constant<int, 1>());
+  if (rows == 2) return f(std::integral_constant<int, 2>());
+  if (rows == 3) return f(std::integral_constant<int, 3>());
+  if (rows == 4) return f(std::integral_constant<int, 4>());
+  if (rows == 5) return f(std::integral_constant<int, 5>());
+  f(std::integral_constant<int, 6>());
+}
 
 }  // namespace MN_ISA
 }  // namespace mn

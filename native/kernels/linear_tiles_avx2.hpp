@@ -16,8 +16,9 @@
 namespace mn {
 namespace MN_ISA {
 
+constexpr int64_t kAhead = 4096;  // bytes that few-row products fetch before they need them
 constexpr int64_t kW8OpenGroup =
-    8 * 128 + 64;  // 8 x (|w| of 16 rows, masks of 16 rows); 16 starts each group
+    8 * 128 + 64;  // 8 x (|w| of 16 rows, masks of 16 rows); 16 starts a group of 128
 
 inline __m256i bytes_at(const void* p) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(p));
@@ -29,6 +30,32 @@ inline __m256i broadcast4(const void* p) {
   int32_t word;
   std::memcpy(&word, p, 4);
   return _mm256_set1_epi32(word);
+}
+
+inline void prefetch_l2(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
+}
+
+// Keeps the compiler from regrouping the sums of an unrolled loop, which costs it all registers.
+inline void pin(__m256i& v) {
+  asm("" : "+x"(v));
+}
+
+inline void transpose8(vf* v) {
+  __m256 a[8], b[8];
+  for (int i = 0; i < 8; i += 2) {
+    a[i] = _mm256_unpacklo_ps(v[i].v, v[i + 1].v);
+    a[i + 1] = _mm256_unpackhi_ps(v[i].v, v[i + 1].v);
+  }
+  for (int i = 0; i < 8; i += 4)
+    for (int j = 0; j < 2; ++j) {
+      b[i + 2 * j] = _mm256_shuffle_ps(a[i + j], a[i + j + 2], 0x44);
+      b[i + 2 * j + 1] = _mm256_shuffle_ps(a[i + j], a[i + j + 2], 0xee);
+    }
+  for (int i = 0; i < 4; ++i) {
+    v[i].v = _mm256_permute2f128_ps(b[i], b[i + 4], 0x20);
+    v[i + 4].v = _mm256_permute2f128_ps(b[i], b[i + 4], 0x31);
+  }
 }
 
 inline void quantize_group(const float* x, int n, int padded, int8_t* q, float* scale, int16_t* pairs) {
@@ -89,49 +116,53 @@ inline void w4_open(const uint8_t* packed, int64_t groups, uint8_t* open) {
 }
 
 template <int T>
-void w4_tile(const uint8_t* open, int64_t groups, const TileRows& rows, float* acc) {
+MN_TILE void w4_tile(const uint8_t* open, int64_t groups, const TileRows& rows, float* acc) {
   const __m256i ones = _mm256_set1_epi16(1);
-  for (int64_t g0 = 0; g0 < groups; g0 += 4) {
-    int64_t end = groups < g0 + 4 ? groups : g0 + 4;
-    alignas(32) float part[16 * T] = {};
-    for (int64_t g = g0; g < end; ++g, open += kW4OpenGroup) {
-      const int8_t* x = rows.q + 32 * g;
-      __m256i sum[T][2];
+  const int8_t* x = rows.q;
+  const int64_t stride = rows.q_stride;
+  alignas(32) float part[16 * T] = {};
+  for (int64_t g = 0; g < groups; ++g, open += kW4OpenGroup, x += 32) {
+    __m256i sum[T][2];
 #pragma GCC unroll 8
-      for (int t = 0; t < T; ++t)
-        sum[t][0] = sum[t][1] = broadcast4(rows.pairs + t * rows.pair_stride + 2 * g);
+    for (int t = 0; t < T; ++t) sum[t][0] = sum[t][1] = broadcast4(rows.pairs + t * rows.pair_stride + 2 * g);
 #pragma GCC unroll 8
-      for (int s = 0; s < 8; ++s) {
-        __m256i w0 = bytes_at(open + 64 * s), w1 = bytes_at(open + 64 * s + 32);
+    for (int s = 0; s < 8; ++s) {
+      __m256i w0 = bytes_at(open + 64 * s), w1 = bytes_at(open + 64 * s + 32);
 #pragma GCC unroll 8
-        for (int t = 0; t < T; ++t) {
-          __m256i v = broadcast4(x + t * rows.q_stride + 4 * s);
-          sum[t][0] = _mm256_add_epi16(sum[t][0], _mm256_maddubs_epi16(w0, v));
-          sum[t][1] = _mm256_add_epi16(sum[t][1], _mm256_maddubs_epi16(w1, v));
-        }
+      for (int t = 0; t < T; ++t) {
+        __m256i v = broadcast4(x + t * stride + 4 * s);
+        sum[t][0] = _mm256_add_epi16(sum[t][0], _mm256_maddubs_epi16(w0, v));
+        sum[t][1] = _mm256_add_epi16(sum[t][1], _mm256_maddubs_epi16(w1, v));
+        pin(sum[t][0]);
+        pin(sum[t][1]);
       }
-      const float* scales = reinterpret_cast<const float*>(open + 512);
-#pragma GCC unroll 8
-      for (int t = 0; t < T; ++t)
-        for (int h = 0; h < 2; ++h) {
-          vf v{_mm256_cvtepi32_ps(_mm256_madd_epi16(sum[t][h], ones))};
-          float* p = part + 16 * t + 8 * h;
-          store(p, fma(v, load(scales + 8 * h), load(p)));
-        }
     }
+    const float* scales = reinterpret_cast<const float*>(open + 512);
+    const bool last = g % 4 == 3 || g + 1 == groups;
 #pragma GCC unroll 8
-    for (int t = 0; t < T; ++t) {
-      vf xs = set1(rows.scales[t * rows.scale_stride + g0 / 4]);
+    for (int t = 0; t < T; ++t)
       for (int h = 0; h < 2; ++h) {
-        float* p = acc + 16 * t + 8 * h;
-        store(p, fma(load(part + 16 * t + 8 * h), xs, load(p)));
+        float* p = part + 16 * t + 8 * h;
+        store(p,
+              fma(vf{_mm256_cvtepi32_ps(_mm256_madd_epi16(sum[t][h], ones))}, load(scales + 8 * h), load(p)));
+      }
+    if (last) {
+#pragma GCC unroll 8
+      for (int t = 0; t < T; ++t) {
+        vf xs = set1(rows.scales[t * rows.scale_stride + g / 4]);
+        for (int h = 0; h < 2; ++h) {
+          float* p = part + 16 * t + 8 * h;
+          float* a = acc + 16 * t + 8 * h;
+          store(a, fma(load(p), xs, load(a)));
+          store(p, zero());
+        }
       }
     }
   }
 }
 
 template <int T>
-void w4_direct(const uint8_t* packed, int64_t groups, const TileRows& rows, float* acc) {
+MN_TILE void w4_direct(const uint8_t* packed, int64_t groups, const TileRows& rows, float* acc) {
   const __m256i ones = _mm256_set1_epi16(1), low = _mm256_set1_epi8(15);
   vf total[T][2];
   for (int t = 0; t < T; ++t)
@@ -142,6 +173,7 @@ void w4_direct(const uint8_t* packed, int64_t groups, const TileRows& rows, floa
     for (int t = 0; t < T; ++t) part[t][0] = part[t][1] = zero();
     for (int64_t g = g0; g < end; ++g, packed += kW4Group) {
       const int8_t* x = rows.q + 32 * g;
+      for (int at = 0; at < kW4Group; at += 64) prefetch(packed + kAhead + at);
       __m256i sum[T][2];
       for (int t = 0; t < T; ++t)
         sum[t][0] = sum[t][1] = broadcast4(rows.pairs + t * rows.pair_stride + 2 * g);
@@ -153,6 +185,8 @@ void w4_direct(const uint8_t* packed, int64_t groups, const TileRows& rows, floa
           __m256i v = broadcast4(x + t * rows.q_stride + 4 * s);
           sum[t][0] = _mm256_add_epi16(sum[t][0], _mm256_maddubs_epi16(w0, v));
           sum[t][1] = _mm256_add_epi16(sum[t][1], _mm256_maddubs_epi16(w1, v));
+          pin(sum[t][0]);
+          pin(sum[t][1]);
         }
       }
       for (int h = 0; h < 2; ++h) {
@@ -171,47 +205,54 @@ void w4_direct(const uint8_t* packed, int64_t groups, const TileRows& rows, floa
     for (int h = 0; h < 2; ++h) store(acc + 16 * t + 8 * h, total[t][h]);
 }
 
+// A block of 128 inputs: 16 starts, then for every four inputs |w| and the masks of 16 rows.
 inline void w8_open(const int8_t* packed, int64_t groups, uint8_t* open) {
   const __m256i zeros = _mm256_setzero_si256(), ones8 = _mm256_set1_epi8(1), ones16 = _mm256_set1_epi16(1);
-  for (int64_t g = 0; g < groups; ++g, open += kW8OpenGroup) {
+  for (int64_t g0 = 0; g0 < groups; g0 += 4, open += 4 * kW8OpenGroup) {
+    const int64_t steps = 8 * (groups < g0 + 4 ? groups - g0 : 4);
     __m256i start[2] = {zeros, zeros};
-    for (int s = 0; s < 8; ++s, packed += 64)
+    for (int64_t s = 0; s < steps; ++s, packed += 64)
       for (int h = 0; h < 2; ++h) {
         __m256i w = bytes_at(packed + 32 * h);
         __m256i size = _mm256_abs_epi8(w), mask = _mm256_cmpgt_epi8(zeros, w);
-        put_bytes(open + 128 * s + 32 * h, size);
-        put_bytes(open + 128 * s + 64 + 32 * h, mask);
+        put_bytes(open + 64 + 128 * s + 32 * h, size);
+        put_bytes(open + 128 + 128 * s + 32 * h, mask);
         __m256i negative = _mm256_maddubs_epi16(_mm256_and_si256(size, mask), ones8);
         start[h] = _mm256_add_epi32(start[h], _mm256_madd_epi16(negative, ones16));
       }
-    put_bytes(open + 1024, start[0]);
-    put_bytes(open + 1056, start[1]);
+    put_bytes(open, start[0]);
+    put_bytes(open + 32, start[1]);
   }
 }
 
 template <int T>
-void w8_tile(const uint8_t* open, int64_t groups, const TileRows& rows, const float* row_scales, float* acc) {
+MN_TILE void w8_tile(const uint8_t* open, int64_t groups, const TileRows& rows, const float* row_scales,
+                     float* acc) {
   const __m256i ones = _mm256_set1_epi16(1);
-  for (int64_t g0 = 0; g0 < groups; g0 += 4) {
-    int64_t end = groups < g0 + 4 ? groups : g0 + 4;
+  const int64_t stride = rows.q_stride;
+  for (int64_t g0 = 0; g0 < groups; g0 += 4, open += 4 * kW8OpenGroup) {
+    const int8_t* x = rows.q + 32 * g0;
+    const int8_t* end = x + 32 * (groups < g0 + 4 ? groups - g0 : 4);
     __m256i sum[T][2];
-    for (int t = 0; t < T; ++t) sum[t][0] = sum[t][1] = _mm256_setzero_si256();
-    for (int64_t g = g0; g < end; ++g, open += kW8OpenGroup) {
-      const int8_t* x = rows.q + 32 * g;
 #pragma GCC unroll 8
-      for (int t = 0; t < T; ++t)
-        for (int h = 0; h < 2; ++h) sum[t][h] = _mm256_add_epi32(sum[t][h], bytes_at(open + 1024 + 32 * h));
-#pragma GCC unroll 8
-      for (int s = 0; s < 8; ++s) {
-        const uint8_t* w = open + 128 * s;
+    for (int t = 0; t < T; ++t)
+      for (int h = 0; h < 2; ++h) sum[t][h] = bytes_at(open + 32 * h);
+    for (const uint8_t* block = open + 64; x < end; x += 16, block += 512) {
+#pragma GCC unroll 4
+      for (int s = 0; s < 4; ++s) {
+        const uint8_t* w = block + 128 * s;
         __m256i w0 = bytes_at(w), w1 = bytes_at(w + 32);
 #pragma GCC unroll 8
         for (int t = 0; t < T; ++t) {
-          __m256i v = broadcast4(x + t * rows.q_stride + 4 * s);
-          __m256i v0 = _mm256_maddubs_epi16(w0, _mm256_xor_si256(v, bytes_at(w + 64)));
-          __m256i v1 = _mm256_maddubs_epi16(w1, _mm256_xor_si256(v, bytes_at(w + 96)));
+          asm("" : "+r"(block));  // masks stay memory operands: in registers they crowd out the sums
+          const uint8_t* mask = block + 128 * s + 64;
+          __m256i v = broadcast4(x + t * stride + 4 * s);
+          __m256i v0 = _mm256_maddubs_epi16(w0, _mm256_xor_si256(v, bytes_at(mask)));
+          __m256i v1 = _mm256_maddubs_epi16(w1, _mm256_xor_si256(v, bytes_at(mask + 32)));
           sum[t][0] = _mm256_add_epi32(sum[t][0], _mm256_madd_epi16(v0, ones));
           sum[t][1] = _mm256_add_epi32(sum[t][1], _mm256_madd_epi16(v1, ones));
+          pin(sum[t][0]);
+          pin(sum[t][1]);
         }
       }
     }
@@ -233,8 +274,8 @@ void w8_tile(const uint8_t* open, int64_t groups, const TileRows& rows, const fl
 }
 
 template <int T>
-void w8_direct(const int8_t* packed, int64_t groups, const TileRows& rows, const float* row_scales,
-               float* acc) {
+MN_TILE void w8_direct(const int8_t* packed, int64_t groups, const TileRows& rows, const float* row_scales,
+                       float* acc) {
   const __m256i ones = _mm256_set1_epi16(1);
   vf total[T][2];
   for (int t = 0; t < T; ++t)
@@ -245,6 +286,7 @@ void w8_direct(const int8_t* packed, int64_t groups, const TileRows& rows, const
     for (int t = 0; t < T; ++t) sum[t][0] = sum[t][1] = _mm256_setzero_si256();
     for (int64_t g = g0; g < end; ++g) {
       const int8_t* x = rows.q + 32 * g;
+      for (int at = 0; at < kW8Group; at += 64) prefetch(packed + kAhead + at);
 #pragma GCC unroll 8
       for (int s = 0; s < 8; ++s, packed += 64) {
         __m256i w0 = bytes_at(packed), w1 = bytes_at(packed + 32);
@@ -255,6 +297,8 @@ void w8_direct(const int8_t* packed, int64_t groups, const TileRows& rows, const
           __m256i v1 = _mm256_maddubs_epi16(u1, _mm256_sign_epi8(v, w1));
           sum[t][0] = _mm256_add_epi32(sum[t][0], _mm256_madd_epi16(v0, ones));
           sum[t][1] = _mm256_add_epi32(sum[t][1], _mm256_madd_epi16(v1, ones));
+          pin(sum[t][0]);
+          pin(sum[t][1]);
         }
       }
     }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "simd/simd.hpp"
 
@@ -11,6 +12,13 @@ namespace mn {
 namespace MN_ISA {
 
 constexpr int64_t kW8OpenGroup = kW8Group;
+
+inline void prefetch_l2(const void*) {}
+
+inline void transpose8(vf* v) {
+  for (int i = 0; i < 8; ++i)
+    for (int j = 0; j < i; ++j) std::swap(v[i].v[j], v[j].v[i]);
+}
 
 inline void quantize_group(const float* x, int n, int padded, int8_t* q, float* scale, int16_t* pairs) {
   uint32_t top = 0;  // compared as bits, so that an infinity or NaN wins
@@ -58,7 +66,7 @@ inline void w4_group(const uint8_t* bytes, const int8_t* x, const int16_t* pairs
 }
 
 template <int T>
-void w4_tile(const uint8_t* open, int64_t groups, const TileRows& rows, float* acc) {
+MN_TILE void w4_tile(const uint8_t* open, int64_t groups, const TileRows& rows, float* acc) {
   for (int t = 0; t < T; ++t) {
     const int8_t* x = rows.q + t * rows.q_stride;
     const int16_t* pairs = rows.pairs + t * rows.pair_stride;
@@ -81,7 +89,7 @@ void w4_tile(const uint8_t* open, int64_t groups, const TileRows& rows, float* a
 }
 
 template <int T>
-void w4_direct(const uint8_t* packed, int64_t groups, const TileRows& rows, float* acc) {
+MN_TILE void w4_direct(const uint8_t* packed, int64_t groups, const TileRows& rows, float* acc) {
   uint8_t open[4 * kW4OpenGroup];
   for (int64_t g = 0; g < groups; g += 4) {
     int64_t n = groups - g < 4 ? groups - g : 4;
@@ -99,8 +107,8 @@ inline void w8_open(const int8_t* packed, int64_t groups, uint8_t* open) {
 }
 
 template <int T>
-void w8_direct(const int8_t* packed, int64_t groups, const TileRows& rows, const float* row_scales,
-               float* acc) {
+MN_TILE void w8_direct(const int8_t* packed, int64_t groups, const TileRows& rows, const float* row_scales,
+                       float* acc) {
   for (int t = 0; t < T; ++t) {
     const int8_t* x = rows.q + t * rows.q_stride;
     const float* xs = rows.scales + t * rows.scale_stride;
@@ -118,7 +126,8 @@ void w8_direct(const int8_t* packed, int64_t groups, const TileRows& rows, const
 }
 
 template <int T>
-void w8_tile(const uint8_t* open, int64_t groups, const TileRows& rows, const float* row_scales, float* acc) {
+MN_TILE void w8_tile(const uint8_t* open, int64_t groups, const TileRows& rows, const float* row_scales,
+                     float* acc) {
   w8_direct<T>(reinterpret_cast<const int8_t*>(open), groups, rows, row_scales, acc);
 }
 

@@ -52,7 +52,7 @@ def test_rows_do_not_depend_on_their_company_nor_on_threads(isa, bits):
 @pytest.mark.parametrize("rows", [1, 4, 5, 6, 17])
 @pytest.mark.parametrize("sign", [1, -1, 0])
 def test_integer_sums_are_exact_at_the_extremes(isa, rows, sign):
-    """+-127 against the ends of both weight ranges in every position (0: signs in turns): no sum may saturate."""
+    """+-127 against the ends of both weight ranges everywhere (0: signs in turns): no sum may saturate."""
     k, n = 512, 32
     turns = np.where(np.arange(k) % 3 == 0, -1, 1).astype(np.float32)
     x = np.full((rows, k), 127.0, np.float32) * (turns if sign == 0 else sign)
@@ -103,7 +103,7 @@ def test_heads(bits, tokens):
 
 
 def test_relative_error_of_each_format():
-    """Random and heavy-tailed inputs: bounds that a wrong scale, a dropped group or a swapped layout would break."""
+    """Bounds that a wrong scale, a dropped group or a swapped layout would break."""
     rng = np.random.default_rng(11)
     w = rng.standard_normal((256, 1536)).astype(np.float32)
     for x, limits in [

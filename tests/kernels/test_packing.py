@@ -131,14 +131,21 @@ def test_matrix_describes_itself_and_refuses_wrong_shapes():
     assert (m.rows, m.cols, m.count, m.format, m.nbytes) == (20, 64, 3, "w4", 3 * 2 * 2 * 288)
     m = Matrix.dense([np.zeros((5, 7), np.uint16)] * 2, "bf16")
     assert (m.rows, m.cols, m.count, m.format, m.nbytes) == (5, 7, 2, "bf16", 2 * 70)
+
+    def u8(shape):
+        return np.zeros(shape, np.uint8)
+
+    def f32(shape):
+        return np.zeros(shape, np.float32)
+
     for make, message in [
-        (lambda: Matrix.w4(np.zeros((2, 2, 287), np.uint8), 20, 64), r"data: expected shape .*2, 2, 288\], got \[2, 2, 287"),
-        (lambda: Matrix.w8(np.zeros((2, 16, 64), np.int8), np.zeros(31, np.float32), 20, 64), r"scales: expected shape \[32"),
+        (lambda: Matrix.w4(u8((2, 2, 287)), 20, 64), r"data: expected shape .*2, 2, 288\], got \[2, 2, 287"),
+        (lambda: Matrix.w8(u8((2, 16, 64)).view(np.int8), f32(31), 20, 64), r"scales: expected shape \[32"),
         (lambda: Matrix.dense(np.zeros((5, 7), np.float64), "fp32"), "float32"),
-        (lambda: Matrix.dense(np.zeros((5, 7), np.float32), "fp8"), "'fp8'"),
-        (lambda: Matrix.dense([np.zeros((5, 7), np.float32), np.zeros((5, 8), np.float32)], "fp32"), r"\[5, 7\]"),
+        (lambda: Matrix.dense(f32((5, 7)), "fp8"), "'fp8'"),
+        (lambda: Matrix.dense([f32((5, 7)), f32((5, 8))], "fp32"), r"\[5, 7\]"),
         (lambda: Matrix.dense([], "fp32"), "at least one"),
-        (lambda: Matrix.w4(np.zeros((0, 0, 288), np.uint8), 0, 0), "at least 1"),
+        (lambda: Matrix.w4(u8((0, 0, 288)), 0, 0), "at least 1"),
     ]:  # fmt: skip
         with pytest.raises(ValueError, match=message):
             make()

@@ -1,8 +1,8 @@
 """Weights in the kernels' packed forms.
 
 W4: uint8 [P, Kp/32, 288], P = ceil(N/16), Kp = K rounded up to 32. A panel's group of 32 inputs holds 16 BF16
-scales, then 8 vectors of 32 bytes; vector s has inputs 4s..4s+3, byte r*4+i: low nibble row r, high nibble row
-8+r, each w + 8. W8: int8 [P, Kp/4, 64], byte r*4+i of 16 rows x 4 inputs, and a float32 scale a row, [P*16].
+scales, then 8 vectors of 32 bytes; vector s has inputs 4s..4s+3, byte r*4+i: low nibble row r, high nibble
+row 8+r, each w + 8. W8: int8 [P, Kp/4, 64], byte r*4+i of 16 rows x 4 inputs, and float32 scales [P*16].
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def w8_shape(rows: int, cols: int) -> tuple[int, int, int]:
     return -(-rows // 16), -(-cols // 32) * 8, 64
 
 
-def _array(shape: tuple[int, ...], dtype: type, out: np.ndarray | None) -> np.ndarray:  # type: ignore[type-arg]
+def _array(shape: tuple[int, ...], dtype: type, out: np.ndarray | None) -> np.ndarray:
     return np.empty(shape, dtype) if out is None else out
 
 
 def quantize_w4(w: F32, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-    """W4 of w [N, K]: for each row and group of 32 the BF16 scale with the least squared error of those tried.
+    """W4 of w [N, K]: the BF16 scale of each row and group of 32 is the one of a few with the least error.
 
     Raises ValueError where w holds a NaN or a magnitude above 1e18, whose square overflows.
     """
@@ -51,7 +51,7 @@ def pack_w4(
 
 
 def quantize_w8(w: F32, out: tuple[NDArray[np.int8], F32] | None = None) -> tuple[NDArray[np.int8], F32]:
-    """W8 of w [N, K]: scale = max |row| / 127. Returns (data, scales). Raises ValueError as quantize_w4 does."""
+    """W8 of w [N, K]: scale = max |row| / 127. Returns (data, scales). Raises as quantize_w4 does."""
     shape = w8_shape(*w.shape)
     data, scales = out if out is not None else (np.empty(shape, np.int8), np.empty(shape[0] * 16, np.float32))
     _native.quantize_w8(np.ascontiguousarray(w), data, scales)
@@ -84,7 +84,7 @@ def unpack_w8(data: NDArray[np.int8], scales: F32, rows: int, cols: int) -> F32:
     return out
 
 
-def interleave_gate_up(gate: np.ndarray, up: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def interleave_gate_up(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
     """Rows of gate and up [I, ...] in turns of eight, I padded with zeros to a multiple of 8: [2 * I8, ...].
 
     A panel of 16 rows then yields eight gate values and the eight up values that belong to them.

@@ -22,7 +22,7 @@ def from_bf16(bits: NDArray[np.uint16]) -> F32:
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
-def pad(x: np.ndarray, multiple: int) -> np.ndarray:  # type: ignore[type-arg]
+def pad(x: np.ndarray, multiple: int) -> np.ndarray:
     """Zeros at the end of the last axis, up to a multiple."""
     return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % multiple)])
 
@@ -30,9 +30,9 @@ def pad(x: np.ndarray, multiple: int) -> np.ndarray:  # type: ignore[type-arg]
 def quantize_rows(x: F32) -> Quantized:
     """INT8 of x [T, K]: q [T, Kp], scales [T, ceil(Kp/128)], pairs [T, Kp/32, 2].
 
-    scale = max |x| / 127 over 128 inputs, 0 where that is below the smallest normal number, NaN (and q = 0) where
-    an input is not finite. pairs = -8 sum(q) of a group of 32 over positions i % 4 in {0, 1} and {2, 3}: where the
-    W4 accumulators start, since nibbles are stored as w + 8.
+    scale = max |x| / 127 over 128 inputs, 0 where that is below the smallest normal number, NaN (and q = 0)
+    where an input is not finite. pairs = -8 sum(q) of a group of 32 over i % 4 in {0, 1} and in {2, 3}: where
+    the W4 accumulators start, since nibbles are stored as w + 8.
     """
     x = pad(x, 32)
     rows, width = x.shape
@@ -52,21 +52,22 @@ def _lane_sum(x: F32) -> F32:
     """Sum of [..., 4, 8] in the kernels' order: the four vectors, then halves, then pairs."""
     v = x[..., 0, :]
     for i in (1, 2, 3):
-        v = v + x[..., i, :]
+        v = np.asarray(v + x[..., i, :], np.float32)
     q = v[..., :4] + v[..., 4:]
-    return (q[..., 0] + q[..., 2]) + (q[..., 1] + q[..., 3])
+    return np.asarray((q[..., 0] + q[..., 2]) + (q[..., 1] + q[..., 3]), np.float32)
 
 
 def quantize_w4(w: F32) -> tuple[NDArray[np.int8], NDArray[np.uint16]]:
-    """Values [N, K] and BF16 scales [N, ceil(K/32)]. Candidates: the largest element over each of W4_TARGETS, then
-    the least-squares scale sum(w v) / sum(v v) for the best one's integers v; the least squared error wins."""
+    """Values [N, K] and BF16 scales [N, ceil(K/32)]. Candidates: the largest element over each of W4_TARGETS,
+    then the least-squares scale sum(w v) / sum(v v) for the best one's integers v; the least error wins."""
     g = pad(w, 32).reshape(w.shape[0], -1, 4, 8)
     high, low = g.max((-1, -2)), -g.min((-1, -2))
     largest = np.where(np.maximum(high, 0) >= np.maximum(low, 0), np.maximum(high, 0), -np.maximum(low, 0))
     best, scale = _lane_sum(g * g), np.zeros_like(largest)
 
     def rounded(s: F32) -> F32:
-        return np.clip(np.rint(g * (np.float32(1) / s)[..., None, None]), np.float32(-8), np.float32(7))
+        v = np.rint(g * (np.float32(1) / s)[..., None, None])
+        return np.asarray(np.clip(v, np.float32(-8), np.float32(7)), np.float32)
 
     def offer(s: F32) -> None:
         s = from_bf16(bf16_bits(np.nan_to_num(s)))
@@ -123,7 +124,7 @@ def pack_w8(values: NDArray[np.int8], scales: F32) -> tuple[NDArray[np.int8], F3
 
 
 def linear_w4(x: Quantized, values: NDArray[np.int8], scales: F32) -> F32:
-    """x W^T: exact integer sums of 32, times the group's scale, summed over 128, times the activation's scale."""
+    """x W^T: exact integer sums of 32 by the group's scale, summed over 128, by the activation's scale."""
     q, xs, _ = x
     w = pad(values, 32).astype(np.int64).reshape(len(values), -1, 32)
     sums = np.einsum("tgi,ngi->tng", q.astype(np.int64).reshape(len(q), -1, 32), w)
@@ -142,3 +143,24 @@ def linear_w8(x: Quantized, values: NDArray[np.int8], scales: F32) -> F32:
 
 def linear_dense(x: F32, w: F32) -> F32:
     return np.asarray(x.astype(np.float64) @ w.astype(np.float64).T, np.float32)
+
+
+def silu(x: F32) -> F32:
+    with np.errstate(over="ignore"):
+        return np.asarray(x / (1 + np.exp(-x.astype(np.float64))), np.float32)
+
+
+def expert_order(ids: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Slots [T, k] in the order in which they are summed: by expert, equal ones by slot."""
+    return np.argsort(ids, axis=1, kind="stable")
+
+
+def experts_dense(x: F32, ids: NDArray[np.int32], weights: F32, gate: F32, up: F32, down: F32) -> F32:
+    """sum over slots of weights[t, k] down_e (silu(gate_e x) * up_e x), e = ids[t, k]; gate, up [E, I, H]."""
+    out = np.zeros((len(x), down.shape[1]), np.float64)
+    for t in range(len(x)):
+        for k in expert_order(ids)[t]:
+            e = ids[t, k]
+            hidden = silu(linear_dense(x[t : t + 1], gate[e])) * linear_dense(x[t : t + 1], up[e])
+            out[t] += weights[t, k] * linear_dense(hidden, down[e])[0]
+    return out.astype(np.float32)
