@@ -11,22 +11,24 @@ namespace mn {
 namespace MN_ISA {
 namespace {
 
-constexpr int64_t kBlock = 64;  // tokens of a task; divides kTileKeys
+// Tokens of a task; each divides kTileKeys. A packed product opens its weights once a task, so that more
+// tokens pay.
+constexpr int64_t kPackedBlock = 128, kBlock = 64;
 
 // Rows of K and V of one head on their way into the history.
 struct Rows {
-  float *k, *v;                // [kBlock, k_dims], [kBlock, padded_v]
+  float *k, *v;                // [block, k_dims], [block, padded_v]
   int8_t *k_bytes, *v_bytes;   // the same, quantized
-  float *k_scales, *v_scales;  // [kBlock]
+  float *k_scales, *v_scales;  // [block]
 
-  static Rows take(Parts& parts, const History& to) {
+  static Rows take(Parts& parts, const History& to, int64_t block) {
     Rows r;
-    r.k = parts.take<float>(kBlock * to.k_dims);
-    r.v = parts.take<float>(kBlock * to.padded_v());
-    r.k_bytes = parts.take<int8_t>(kBlock * to.k_dims);
-    r.v_bytes = parts.take<int8_t>(kBlock * to.padded_v());
-    r.k_scales = parts.take<float>(kBlock);
-    r.v_scales = parts.take<float>(kBlock);
+    r.k = parts.take<float>(block * to.k_dims);
+    r.v = parts.take<float>(block * to.padded_v());
+    r.k_bytes = parts.take<int8_t>(block * to.k_dims);
+    r.v_bytes = parts.take<int8_t>(block * to.padded_v());
+    r.k_scales = parts.take<float>(block);
+    r.v_scales = parts.take<float>(block);
     return r;
   }
 };
@@ -87,7 +89,7 @@ void place(const History& to, int64_t h, int64_t first, const Rows& rows, int64_
 // Rows of kv_b of one head and part: 8 rows at a time, since every width is a multiple of 8.
 struct Part {
   int64_t begin, rows;  // of kv_b
-  float* out;           // [kBlock, stride]
+  float* out;           // [block, stride]
   int64_t stride;
 };
 
@@ -175,23 +177,24 @@ void history_load_latent(const HistoryLatentArgs& a) {
   const History& to = a.to;
   const LatentView& view = a.view;
   const int64_t rank = view.rank, padded = (rank + 31) / 32 * 32, groups = view.groups();
-  const int64_t blocks = (to.length + kBlock - 1) / kBlock;
+  const int64_t block = a.dense ? kBlock : kPackedBlock;
+  const int64_t blocks = (to.length + block - 1) / block;
   if (a.dense) open_dense(a);
   parallel_for(blocks * to.heads, [&](int64_t task, int worker) {
     StageClock clock(a.stages);
-    const int64_t h = task / blocks, first = task % blocks * kBlock, head = to.head + h;
-    const int64_t n = std::min(kBlock, to.length - first);
+    const int64_t h = task / blocks, first = task % blocks * block, head = to.head + h;
+    const int64_t n = std::min(block, to.length - first);
     Rows rows;
     float *x = nullptr, *scales = nullptr, *acc = nullptr;
     int8_t* q = nullptr;
     uint8_t* open = nullptr;
     int16_t* pairs = nullptr;
     auto take = [&](Parts parts) {
-      rows = Rows::take(parts, to);
-      x = parts.take<float>(kBlock * rank);
-      q = parts.take<int8_t>(kBlock * padded);
-      scales = parts.take<float>(kBlock * groups);
-      acc = parts.take<float>(kPanelsAtOnce * kBlock * 16);
+      rows = Rows::take(parts, to, block);
+      x = parts.take<float>(a.dense ? block * rank : rank);
+      q = parts.take<int8_t>(block * padded);
+      scales = parts.take<float>(block * groups);
+      acc = parts.take<float>(kPanelsAtOnce * block * 16);
       open = parts.take<uint8_t>(kOpenBytes);
       pairs = parts.take<int16_t>(padded / 16);
       return parts.bytes();
@@ -232,7 +235,7 @@ void history_load_expanded(const HistoryExpandedArgs& a) {
     const int64_t n = std::min(kBlock, to.length - first), slot = (to.head + h) * view.capacity + first;
     Rows rows;
     auto take = [&](Parts parts) {
-      rows = Rows::take(parts, to);
+      rows = Rows::take(parts, to, kBlock);
       return parts.bytes();
     };
     take(Parts(worker_scratch(worker, take(Parts()))));
