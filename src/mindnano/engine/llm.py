@@ -203,6 +203,7 @@ class LLM:
 
         Raises MindNanoError where nothing of it is in the prefix cache any more, or the file can't be written.
         """
+        snapshot.check_name(name)
         with self._lock:
             hit = self._prefixes.find(self._chat_tokens_any(messages))
             nodes = self._prefixes.chain(hit.node)
