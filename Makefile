@@ -43,7 +43,7 @@ oracle: $(ORACLE)/.installed  ## compare live with the transformers classes, and
 	$(ORACLE)/bin/python -m pytest -m oracle
 
 fixtures: $(ORACLE)/.installed  ## make the committed fixtures again
-	$(ORACLE)/bin/python tests/oracle/make_fixtures.py
+	$(ORACLE)/bin/python -m tests.oracle.make_fixtures
 
 lint: $(VENV)/.installed  ## ruff, mypy, clang-format
 	$(VENV)/bin/python $(PIP) '.[lint]'

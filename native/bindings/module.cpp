@@ -1,8 +1,7 @@
-#include "bindings/bindings.hpp"
-
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "bindings/bindings.hpp"
 #include "core/pool.hpp"
 
 NB_MODULE(_native, m) {

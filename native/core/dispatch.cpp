@@ -17,9 +17,13 @@ std::atomic<Isa> current{has_avx2() ? Isa::avx2 : Isa::generic};
 
 }  // namespace
 
-Isa isa() { return current.load(std::memory_order_relaxed); }
+Isa isa() {
+  return current.load(std::memory_order_relaxed);
+}
 
-const char* isa_name() { return isa() == Isa::avx2 ? "avx2" : "generic"; }
+const char* isa_name() {
+  return isa() == Isa::avx2 ? "avx2" : "generic";
+}
 
 std::vector<std::string> available_isas() {
   std::vector<std::string> names{"generic"};

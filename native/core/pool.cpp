@@ -70,7 +70,9 @@ class Pool {
     remaining_.store(tasks, std::memory_order_relaxed);
     ticket_.store(ticket(run_, 0));
     if (sleeping_.load() > 0) {
-      { std::lock_guard<std::mutex> lock(mutex_); }
+      {
+        std::lock_guard<std::mutex> lock(mutex_);
+      }
       wake_.notify_all();
     }
     claim(run_, 0);
@@ -115,7 +117,9 @@ class Pool {
       if (!ticket_.compare_exchange_weak(now, now + 1)) continue;
       body_(context_, static_cast<int64_t>(next), worker);
       if (remaining_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-        { std::lock_guard<std::mutex> lock(mutex_); }
+        {
+          std::lock_guard<std::mutex> lock(mutex_);
+        }
         done_.notify_one();
       }
     }
@@ -188,7 +192,9 @@ void set_pool_size(int threads) {
   instance = std::make_unique<Pool>(threads);
 }
 
-void* worker_scratch(int worker, int64_t bytes) { return pool().scratch(worker, bytes); }
+void* worker_scratch(int worker, int64_t bytes) {
+  return pool().scratch(worker, bytes);
+}
 
 int64_t scratch_bytes() {
   std::lock_guard<std::mutex> lock(entry);

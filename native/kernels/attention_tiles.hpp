@@ -50,8 +50,8 @@ inline void fma_tile(const float* a, int64_t a_row, int64_t a_step, const float*
 constexpr int kFmaRows = 6;   // 12 accumulators, 2 lanes, 1 broadcast
 constexpr int kByteRows = 4;  // 8 accumulators, 4 lanes, ones, 2 temporaries
 
-// Memory that is needed soon, fetched a share at a time while tiles run: a burst of prefetches waits for itself.
-// Locality as __builtin_prefetch has it: 3 for what fits L1, 2 for L2.
+// Memory that is needed soon, fetched a share at a time while tiles run: a burst of prefetches waits for
+// itself. Locality as __builtin_prefetch has it: 3 for what fits L1, 2 for L2.
 template <int Locality>
 class Ahead {
  public:

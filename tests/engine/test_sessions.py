@@ -13,7 +13,10 @@ from mindnano.errors import MindNanoError
 GREEDY = SamplingParams(max_tokens=12, temperature=0, ignore_eos=True)
 TALK = [
     {"role": "system", "content": "You keep a diary."},
-    {"role": "user", "content": "The lighthouse keeper lost the key to the lamp room on Tuesday. Where is it?"},
+    {
+        "role": "user",
+        "content": "The lighthouse keeper lost the key to the lamp room on Tuesday. Where is it?",
+    },
 ]
 
 
@@ -101,7 +104,10 @@ def test_another_model_is_refused(saved, tmp_path):
 @pytest.mark.parametrize("name", ["", "../up", "a/b", "a\\b", "x\0y", "n" * 101, "line\nline"])
 def test_names_never_become_paths(path, saved, name):
     with open_llm(path) as llm:
-        for call in (lambda: llm.load_session(saved[0], name), lambda: llm.save_session(saved[0], name, TALK)):
+        for call in (
+            lambda: llm.load_session(saved[0], name),
+            lambda: llm.save_session(saved[0], name, TALK),
+        ):
             with pytest.raises(MindNanoError, match="session name"):
                 call()
 

@@ -34,7 +34,11 @@ def write(source: Path, target: Path, factor: int = 32) -> None:
         ]  # fmt: skip
         assert len(attention) >= 3
         _move(tensors, layer + "input_layernorm.weight", attention, (3, 17, hidden - 1), factor)
-        ffn = [name for name in names if ".mlp." in name and name.endswith(("gate_proj.weight", "up_proj.weight", "gate.weight"))]
+        ffn = [
+            name
+            for name in names
+            if ".mlp." in name and name.endswith(("gate_proj.weight", "up_proj.weight", "gate.weight"))
+        ]
         _move(tensors, layer + "post_attention_layernorm.weight", ffn, (0, 29, hidden - 2), factor)
         for up in [name for name in names if name.endswith("up_proj.weight")]:
             _move(tensors, up, [up.replace("up_proj", "down_proj")], (5,), factor)

@@ -149,7 +149,10 @@ def test_the_recipe_bounds_notice_a_dropped_group(tmp_path, part, recipe):
     """32 inputs of one kind of matrices counted as nothing."""
     case = "bailing-odd"
     tensors = safetensors.numpy.load_file(fixtures.folder(case) / "model.safetensors")
-    endings = {"expert": ("gate_proj.weight", "up_proj.weight"), "attention": ("q_proj.weight", "k_proj.weight", "v_proj.weight")}
+    endings = {
+        "expert": ("gate_proj.weight", "up_proj.weight"),
+        "attention": ("q_proj.weight", "k_proj.weight", "v_proj.weight"),
+    }
     for name in tensors:
         if name.endswith(endings[part]):
             tensors[name] = tensors[name].copy()
@@ -163,7 +166,7 @@ def test_the_recipe_bounds_notice_a_dropped_group(tmp_path, part, recipe):
 
 
 def test_int4_experts_are_taken_over_bit_for_bit():
-    """Of the official int4 form, `mixed` keeps the routed experts' integers: what it adds is the rest's rounding only."""
+    """Of the official int4 form, `mixed` keeps the routed experts' integers: it adds the rest's rounding only."""
     tokens = fixtures.tokens("bailing-int4", 500)
     with open_llm(fixtures.folder("bailing-int4")) as exact:
         wanted = exact.logits(tokens)
