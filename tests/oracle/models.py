@@ -77,11 +77,16 @@ def logits_of(model: torch.nn.Module, tokens: list[int]) -> np.ndarray:
     return model(torch.tensor([tokens]), use_cache=False).logits[0].float().numpy()
 
 
+def _can_cache(model: torch.nn.Module) -> bool:
+    """The class's cache asks an attention layer for its length: without one it fails."""
+    return "full_attention" in model.config.layer_types
+
+
 @torch.no_grad()
 def greedy_of(model: torch.nn.Module, prompt: list[int], steps: int) -> list[int]:
     """Greedy tokens by the class's own generation with its own cache."""
     out = model.generate(
-        torch.tensor([prompt]), do_sample=False, max_new_tokens=steps, min_new_tokens=steps, use_cache=True,
+        torch.tensor([prompt]), do_sample=False, max_new_tokens=steps, min_new_tokens=steps, use_cache=_can_cache(model),
         eos_token_id=None, pad_token_id=0,
     )  # fmt: skip
     return out[0, len(prompt) :].tolist()

@@ -16,7 +16,9 @@ from tests.oracle.cases import random_case
 
 pytestmark = pytest.mark.oracle
 MODELS = 6
-FIRST = int(os.environ.get("MINDNANO_ORACLE_SEED") or int.from_bytes(os.urandom(3)))
+# New models every time, but for a build server, where a red run has to have a cause.
+CI_SEED = 149_350 if os.environ.get("CI") else None
+FIRST = int(os.environ.get("MINDNANO_ORACLE_SEED") or CI_SEED or int.from_bytes(os.urandom(3)))
 
 
 @pytest.fixture(scope="module", params=range(FIRST, FIRST + MODELS))
