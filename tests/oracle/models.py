@@ -86,7 +86,8 @@ def _can_cache(model: torch.nn.Module) -> bool:
 def greedy_of(model: torch.nn.Module, prompt: list[int], steps: int) -> list[int]:
     """Greedy tokens by the class's own generation with its own cache."""
     out = model.generate(
-        torch.tensor([prompt]), do_sample=False, max_new_tokens=steps, min_new_tokens=steps, use_cache=_can_cache(model),
+        torch.tensor([prompt]), do_sample=False, max_new_tokens=steps, min_new_tokens=steps,
+        use_cache=_can_cache(model),
         eos_token_id=None, pad_token_id=0,
     )  # fmt: skip
     return out[0, len(prompt) :].tolist()
