@@ -85,11 +85,16 @@ def _can_cache(model: torch.nn.Module) -> bool:
 @torch.no_grad()
 def greedy_of(model: torch.nn.Module, prompt: list[int], steps: int) -> list[int]:
     """Greedy tokens by the class's own generation with its own cache."""
-    out = model.generate(
-        torch.tensor([prompt]), do_sample=False, max_new_tokens=steps, min_new_tokens=steps,
+    model.generation_config.eos_token_id = None  # an end token is a token like any other
+    ids = torch.tensor([prompt])
+    out = model.generate(  # without a mask it would leave out what it takes for padding
+        ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=False,
+        max_new_tokens=steps,
         use_cache=_can_cache(model),
-        eos_token_id=None, pad_token_id=0,
-    )  # fmt: skip
+    )
+    assert out.shape[1] == len(prompt) + steps
     return out[0, len(prompt) :].tolist()
 
 
@@ -138,9 +143,13 @@ def decided_greedy(model: torch.nn.Module, seed: int) -> tuple[list[int], list[i
         prompt = tokens_of(seed + 1000 * attempt, GREEDY_PROMPT)
         tokens = greedy_of(model, prompt, GREEDY_STEPS)
         whole = prompt + tokens
-        best = np.sort(logits_of(model, whole[:-1])[len(prompt) - 1 :], -1)
+        logits = logits_of(model, whole[:-1])[len(prompt) - 1 :]
+        best = np.sort(logits, -1)
         clear = float((best[:, -1] - best[:, -2]).min()) > 1e-4 * float(np.abs(best).max())
         if clear and margin_of(model, whole) > LEAST_MARGIN:
+            assert np.array_equal(logits.argmax(-1), tokens), (
+                "the class with its cache isn't the class without"
+            )
             return prompt, tokens
     raise AssertionError("no greedy continuation with clear choices in 50 attempts")
 
