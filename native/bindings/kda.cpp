@@ -46,7 +46,7 @@ void bind_kda(nb::module_& m) {
                 "dt_bias: expected heads * a multiple of 8, got " + std::to_string(width) + " for " +
                     std::to_string(heads) + " heads");
         require(gate == "sigmoid" || gate == "softplus", "gate: expected sigmoid or softplus, got " + gate);
-        require_shape(conv, {3 * width, 4}, "conv");
+        require_shape(conv, {3, 4, width}, "conv");
         require_shape(conv_states, {static_cast<int64_t>(conv_states.shape(0)), 3, 3 * width}, "conv_states");
         require_slots(slots, conv_states.shape(0), rows);
         require_shape(b, {rows, heads}, "b");

@@ -38,11 +38,13 @@ struct Scratch {
 };
 
 // A run is over when its tasks are, not when every thread has come by: a thread that the system keeps
-// off its core costs nothing unless it holds a task. So that a latecomer can't claim a task of a later run
-// with the old body, claims go through one word that holds the run's number and the next task.
+// off its core costs nothing unless it holds a task. Each worker has a range of consecutive tasks, so that
+// one that reads weights reads one stream, and takes from the end of the others' ranges when its own is
+// done. A range is one word with the run's number in it, so that a latecomer can't claim a task of a later
+// run with the old body.
 class Pool {
  public:
-  explicit Pool(int threads) : scratch_(threads) {
+  explicit Pool(int threads) : ranges_(threads), scratch_(threads) {
     for (int w = 1; w < threads; ++w) threads_.emplace_back([this, w] { work(w); });
   }
 
@@ -62,20 +64,23 @@ class Pool {
       for (int64_t t = 0; t < tasks; ++t) body(context, t, 0);
       return;
     }
-    ++run_;
-    ticket_.store(ticket(run_, kClosed));
-    tasks_.store(tasks, std::memory_order_relaxed);
+    const uint32_t run = (run_.load(std::memory_order_relaxed) + 1) & kRunMask;
+    grain_ = (tasks + kMost - 1) / kMost;
+    const int64_t grains = (tasks + grain_ - 1) / grain_;
+    tasks_ = tasks;
     body_ = body;
     context_ = context;
-    remaining_.store(tasks, std::memory_order_relaxed);
-    ticket_.store(ticket(run_, 0));
+    remaining_.store(grains, std::memory_order_relaxed);
+    for (int w = 0; w < size(); ++w)
+      ranges_[w].word.store(word(run, grains * w / size(), grains * (w + 1) / size()));
+    run_.store(run);
     if (sleeping_.load() > 0) {
       {
         std::lock_guard<std::mutex> lock(mutex_);
       }
       wake_.notify_all();
     }
-    claim(run_, 0);
+    claim(run, 0);
     for (int spin = 0; spin < kSpins; ++spin) {
       if (remaining_.load(std::memory_order_acquire) == 0) return;
       relax();
@@ -104,36 +109,49 @@ class Pool {
   }
 
  private:
-  static constexpr uint64_t kClosed = 0xffffffffu;
-  static uint64_t ticket(uint64_t run, uint64_t next) { return run << 32 | next; }
+  // 24 bits for the run, 20 each for the range's first task and its end; more tasks than that go in grains.
+  static constexpr int64_t kMost = (1 << 20) - 1;
+  static constexpr uint32_t kRunMask = (1u << 24) - 1;
+  struct alignas(64) Range {
+    std::atomic<uint64_t> word{0};
+  };
+
+  static uint64_t word(uint64_t run, int64_t begin, int64_t end) {
+    return run << 40 | static_cast<uint64_t>(begin) << 20 | static_cast<uint64_t>(end);
+  }
+
+  // The next grain of a range, its first one or its last one; -1 if there is none left in this run.
+  int64_t take(Range& range, uint32_t run, bool first) {
+    uint64_t now = range.word.load();
+    for (;;) {
+      const int64_t begin = static_cast<int64_t>(now >> 20) & kMost, end = static_cast<int64_t>(now) & kMost;
+      if (now >> 40 != run || begin >= end) return -1;
+      const uint64_t then = first ? word(run, begin + 1, end) : word(run, begin, end - 1);
+      if (range.word.compare_exchange_weak(now, then)) return first ? begin : end - 1;
+    }
+  }
 
   void claim(uint32_t run, int worker) {
-    for (;;) {
-      uint64_t now = ticket_.load();
-      uint64_t next = now & kClosed;
-      if (now >> 32 != run || next == kClosed ||
-          static_cast<int64_t>(next) >= tasks_.load(std::memory_order_relaxed))
-        return;
-      if (!ticket_.compare_exchange_weak(now, now + 1)) continue;
-      body_(context_, static_cast<int64_t>(next), worker);
-      if (remaining_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-        {
-          std::lock_guard<std::mutex> lock(mutex_);
+    for (int i = 0; i < size(); ++i) {
+      Range& range = ranges_[static_cast<size_t>((worker + i) % size())];
+      for (int64_t grain; (grain = take(range, run, i == 0)) >= 0;) {
+        for (int64_t t = grain * grain_; t < std::min((grain + 1) * grain_, tasks_); ++t)
+          body_(context_, t, worker);
+        if (remaining_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+          {
+            std::lock_guard<std::mutex> lock(mutex_);
+          }
+          done_.notify_one();
         }
-        done_.notify_one();
       }
     }
   }
 
-  bool fresh(uint32_t seen) const {
-    uint64_t now = ticket_.load();
-    return now >> 32 != seen && (now & kClosed) != kClosed;
-  }
-
   void work(int worker) {
     uint32_t seen = 0;
+    auto fresh = [&] { return run_.load() != seen; };
     for (;;) {
-      for (int spin = 0; !fresh(seen); ++spin) {
+      for (int spin = 0; !fresh(); ++spin) {
         if (stop_.load(std::memory_order_acquire)) return;
         if (spin < kSpins) {
           relax();
@@ -141,23 +159,24 @@ class Pool {
         }
         std::unique_lock<std::mutex> lock(mutex_);
         sleeping_.fetch_add(1);
-        wake_.wait(lock, [&] { return fresh(seen) || stop_.load(std::memory_order_acquire); });
+        wake_.wait(lock, [&] { return fresh() || stop_.load(std::memory_order_acquire); });
         sleeping_.fetch_sub(1);
       }
-      seen = static_cast<uint32_t>(ticket_.load() >> 32);
+      seen = run_.load();
       claim(seen, worker);
     }
   }
 
   std::vector<std::thread> threads_;
+  std::vector<Range> ranges_;
   std::vector<Scratch> scratch_;
   std::mutex mutex_;
   std::condition_variable wake_, done_;
-  std::atomic<uint64_t> ticket_{kClosed};
-  std::atomic<int64_t> tasks_{0}, remaining_{0};
+  std::atomic<uint32_t> run_{0};
+  std::atomic<int64_t> remaining_{0};
   std::atomic<int> sleeping_{0};
   std::atomic<bool> stop_{false};
-  uint32_t run_ = 0;
+  int64_t tasks_ = 0, grain_ = 1;
   Body body_ = nullptr;
   void* context_ = nullptr;
 };

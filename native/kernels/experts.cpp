@@ -60,8 +60,15 @@ struct Hidden {
   }
 };
 
-void gate_up_task(const ExpertsArgs& a, const ExpertsPlan& p, const ExpertsPlan::Task& task, const Hidden& h,
-                  int worker) {
+// The panels of w up to `end`, and then those of `next` from `panel` on.
+Stream stream_to(const PackedWeights& w, int64_t end, const PackedWeights& next, int64_t panel) {
+  const uint8_t* stop = w.data + end * w.panel_bytes();
+  return {stop, next.data + panel * next.panel_bytes() - stop};
+}
+
+void gate_up_task(const ExpertsArgs& a, const ExpertsPlan& p, int64_t index, const Hidden& h, int worker) {
+  const ExpertsPlan::Task& task = p.tasks[index];
+  const ExpertsPlan::Task& next = p.tasks[std::min<size_t>(index + 1, p.tasks.size() - 1)];
   const int64_t n = task.end - task.begin, panels = a.gate_up.panels();
   const int64_t acc_bytes = kPanelsAtOnce * n * 64, part_bytes = n * 512;
   const int64_t row_bytes = a.x.q_stride + 4 * a.x.scale_stride + 2 * a.x.pair_stride;
@@ -71,12 +78,14 @@ void gate_up_task(const ExpertsArgs& a, const ExpertsPlan& p, const ExpertsPlan:
   float* part = reinterpret_cast<float*>(open + kOpenBytes + acc_bytes);  // [n, 128]
   QuantizedRows x = gather(p, a.x, task.begin, task.end, open + kOpenBytes + acc_bytes + part_bytes);
   PackedWeights w = a.gate_up.matrix(task.expert);
+  const Stream stream = stream_to(w, std::min(panels, task.part_end * kPart), a.gate_up.matrix(next.expert),
+                                  next.part_begin * kPart);
   for (int64_t first = task.part_begin * kPart; first < std::min(panels, task.part_end * kPart);
        first += kPart) {
     const int64_t last = std::min(panels, first + kPart);
     for (int64_t panel = first; panel < last; panel += kPanelsAtOnce) {
       int64_t count = std::min(kPanelsAtOnce, last - panel);
-      multiply_panels(w, panel, count, x, 0, n, acc, open);
+      multiply_panels(w, panel, count, x, 0, n, acc, open, stream);
       for (int64_t c = 0; c < count; ++c)
         for (int64_t i = 0; i < n; ++i) {
           const float* v = acc + (c * n + i) * 16;
@@ -103,18 +112,21 @@ void down_task(const ExpertsArgs& a, const ExpertsPlan& p, const QuantizedRows& 
     for (int64_t t = low; t < high; ++t)
       std::memset(a.out + t * width + panel_begin * 16, 0,
                   static_cast<size_t>(4 * (std::min(width, panel_end * 16) - panel_begin * 16)));
-  for (const ExpertsPlan::Segment& whole : p.segments) {
-    ExpertsPlan::Segment s = p.within(whole, low, high);
+  for (size_t i = 0; i < p.segments.size(); ++i) {
+    const bool last = i + 1 == p.segments.size();
+    ExpertsPlan::Segment s = p.within(p.segments[i], low, high);
     PackedWeights w = a.down.matrix(s.expert);
+    const Stream stream = stream_to(w, panel_end, a.down.matrix(p.segments[last ? 0 : i + 1].expert),
+                                    last ? std::min(panel_end, a.down.panels() - 1) : panel_begin);
     for (int64_t row = s.begin; row < s.end; row += block) {
       const int64_t n = std::min<int64_t>(block, s.end - row);
       for (int64_t panel = panel_begin; panel < panel_end; panel += kPanelsAtOnce) {
         int64_t count = std::min(kPanelsAtOnce, panel_end - panel);
-        multiply_panels(w, panel, count, hidden, row, n, acc, open);
+        multiply_panels(w, panel, count, hidden, row, n, acc, open, stream);
         for (int64_t c = 0; c < count; ++c)
-          for (int64_t i = 0; i < n; ++i)
-            add_weighted(acc + (c * n + i) * 16, p.weights[row + i], width - 16 * (panel + c),
-                         a.out + p.tokens[row + i] * width + 16 * (panel + c));
+          for (int64_t r = row; r < row + n; ++r)
+            add_weighted(acc + (c * n + r - row) * 16, p.weights[r], width - 16 * (panel + c),
+                         a.out + p.tokens[r] * width + 16 * (panel + c));
       }
     }
   }
@@ -137,7 +149,7 @@ void experts_quantized(const ExpertsArgs& a) {
   h.scales = reinterpret_cast<float*>(memory + q_bytes);
   h.pairs = reinterpret_cast<int16_t*>(memory + q_bytes + scale_bytes);
   parallel_for(static_cast<int64_t>(p.tasks.size()),
-               [&](int64_t task, int worker) { gate_up_task(a, p, p.tasks[task], h, worker); });
+               [&](int64_t task, int worker) { gate_up_task(a, p, task, h, worker); });
 
   const QuantizedRows hidden = h.rows(pairs);
   const int64_t panels = a.down.panels(), ranges = (panels + kDownPanels - 1) / kDownPanels;

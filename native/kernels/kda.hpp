@@ -17,7 +17,7 @@ struct KdaPrepareArgs {
   const float* forget;  // [rows, forget_width]
   int64_t forget_column;
   const float* b;        // [rows, heads]
-  const float* conv;     // [3 * heads * dim, 4]; the last tap is the current token's
+  const float* conv;     // [3, 4, heads * dim]: taps of q, k, v; the last tap is the current token's
   float* conv_states;    // [slots, 3, 3 * heads * dim]: rows before the first, oldest first; updated
   const int32_t* slots;  // [sequences]
   const float* a_log;    // [heads]

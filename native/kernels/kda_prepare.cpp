@@ -14,18 +14,12 @@ constexpr int kTaps = 4;  // the binding admits no other
 constexpr int64_t kBefore = kTaps - 1;
 constexpr int64_t kRows = 16;  // tokens of a task
 
-// One head's part of q, k or v: taps by tap, so that neighbouring channels are neighbours.
-void transpose_taps(const float* conv, int64_t dim, float* taps) {
-  for (int64_t c = 0; c < dim; ++c)
-    for (int tap = 0; tap < kTaps; ++tap) taps[tap * dim + c] = conv[c * kTaps + tap];
-}
-
 // out = silu(sum over taps of taps[tap] * rows[tap]) over one head's channels. Returns the sum of squares.
-float convolve(const float* taps, const float* const rows[kTaps], int64_t dim, float* out) {
+float convolve(const float* taps, int64_t width, const float* const rows[kTaps], int64_t dim, float* out) {
   vf squares = zero();
   for (int64_t c = 0; c < dim; c += 8) {
     vf x = zero();
-    for (int tap = 0; tap < kTaps; ++tap) x = fma(load(taps + tap * dim + c), load(rows[tap] + c), x);
+    for (int tap = 0; tap < kTaps; ++tap) x = fma(load(taps + tap * width + c), load(rows[tap] + c), x);
     x = silu(x);
     squares = fma(x, x, squares);
     store(out + c, x);
@@ -51,15 +45,12 @@ void forget(const KdaPrepareArgs& a, int64_t row, int64_t head, float rate) {
 }
 
 // Tokens [first, last) of sequence s, one head: all that is read and written stays in the first cache.
-void prepare_head(const KdaPrepareArgs& a, int64_t s, int64_t n, int64_t first, int64_t last, int64_t head,
-                  float* taps) {
+void prepare_head(const KdaPrepareArgs& a, int64_t s, int64_t n, int64_t first, int64_t last, int64_t head) {
   const int64_t width = a.heads * a.dim, at = head * a.dim;
   const float* state = a.conv_states + a.slots[s] * kBefore * 3 * width + at;
   const float rate = std::exp(a.a_log[head]);
   const float q_scale = 1.0f / std::sqrt(static_cast<float>(a.dim));
   float* outs[3] = {a.q, a.k, a.v};
-  for (int part = 0; part < 3; ++part)
-    transpose_taps(a.conv + (part * width + at) * kTaps, a.dim, taps + part * kTaps * a.dim);
   for (int64_t t = first; t < last; ++t) {
     const int64_t row = s * n + t;
     for (int part = 0; part < 3; ++part) {
@@ -70,7 +61,7 @@ void prepare_head(const KdaPrepareArgs& a, int64_t s, int64_t n, int64_t first, 
                               : state + (from + kBefore) * 3 * width + part * width;
       }
       float* out = outs[part] + row * width + at;
-      const float squares = convolve(taps + part * kTaps * a.dim, rows, a.dim, out);
+      const float squares = convolve(a.conv + part * kTaps * width + at, width, rows, a.dim, out);
       if (part < 2) scale(out, a.dim, (part == 0 ? q_scale : 1.0f) / std::sqrt(squares + 1e-6f));
     }
     forget(a, row, head, rate);
@@ -78,19 +69,17 @@ void prepare_head(const KdaPrepareArgs& a, int64_t s, int64_t n, int64_t first, 
   }
 }
 
-// The last rows become the state; rows of it that fewer than kBefore new tokens leave over move up.
-void keep_last_rows(const KdaPrepareArgs& a, int64_t s, int64_t n) {
-  const int64_t width = a.heads * a.dim;
-  float* state = a.conv_states + a.slots[s] * kBefore * 3 * width;
+// One head's last rows become the state; rows of it that fewer than kBefore new tokens leave over move up.
+void keep_last_rows(const KdaPrepareArgs& a, int64_t s, int64_t n, int64_t head) {
+  const int64_t width = a.heads * a.dim, at = head * a.dim;
+  float* state = a.conv_states + a.slots[s] * kBefore * 3 * width + at;
   for (int64_t i = 0; i < kBefore; ++i) {
     const int64_t from = n - kBefore + i;
-    if (from < 0) {
-      std::memmove(state + i * 3 * width, state + (i + n) * 3 * width, 3 * width * sizeof(float));
-      continue;
+    for (int part = 0; part < 3; ++part) {
+      const float* row = from < 0 ? state + ((i + n) * 3 + part) * width
+                                  : a.y + (s * n + from) * a.y_width + a.columns[part] + at;
+      std::memcpy(state + (i * 3 + part) * width, row, static_cast<size_t>(a.dim) * sizeof(float));
     }
-    for (int part = 0; part < 3; ++part)
-      std::memcpy(state + (i * 3 + part) * width, a.y + (s * n + from) * a.y_width + a.columns[part],
-                  width * sizeof(float));
   }
 }
 
@@ -101,14 +90,18 @@ void kda_prepare(const KdaPrepareArgs& a) {
   // Few tokens: several heads a task, or the pool would cost more than the work.
   const int64_t group = n >= kRows ? 1 : std::min<int64_t>(a.heads, 4),
                 groups = (a.heads + group - 1) / group;
-  parallel_for(a.sequences * blocks * groups, [&](int64_t task, int worker) {
-    float* taps = static_cast<float*>(worker_scratch(worker, 3 * kTaps * a.dim * 4));
-    const int64_t s = task / (blocks * groups), block = task / groups % blocks,
-                  first_head = task % groups * group;
-    for (int64_t head = first_head; head < std::min(first_head + group, a.heads); ++head)
-      prepare_head(a, s, n, block * kRows, std::min((block + 1) * kRows, n), head, taps);
+  auto keep = [&](int64_t s, int64_t first, int64_t last) {
+    for (int64_t head = first; head < last; ++head) keep_last_rows(a, s, n, head);
+  };
+  parallel_for(a.sequences * blocks * groups, [&](int64_t task, int) {
+    const int64_t s = task / (blocks * groups), block = task / groups % blocks;
+    const int64_t first = task % groups * group, last = std::min(first + group, a.heads);
+    for (int64_t head = first; head < last; ++head)
+      prepare_head(a, s, n, block * kRows, std::min((block + 1) * kRows, n), head);
+    if (blocks == 1) keep(s, first, last);
   });
-  for (int64_t s = 0; s < a.sequences; ++s) keep_last_rows(a, s, n);
+  if (blocks > 1)  // the first blocks read the old state
+    for (int64_t s = 0; s < a.sequences; ++s) keep(s, 0, a.heads);
 }
 
 }  // namespace MN_ISA

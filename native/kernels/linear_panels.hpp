@@ -33,9 +33,9 @@ inline int64_t tile_size(int bits, int64_t left) {
 }
 
 // acc [count, n, 16] = rows row .. row + n of x times panels panel .. panel + count (at most kPanelsAtOnce).
-// open: kOpenBytes of scratch, aligned to 64.
+// open: kOpenBytes of scratch, aligned to 64. stream: what is read after these panels, where rows are few.
 inline void multiply_panels(const PackedWeights& w, int64_t panel, int64_t count, const QuantizedRows& x,
-                            int64_t row, int64_t n, float* acc, uint8_t* open) {
+                            int64_t row, int64_t n, float* acc, uint8_t* open, Stream stream = {}) {
   std::memset(acc, 0, static_cast<size_t>(count * n * 64));
   const int64_t groups = w.groups(), bytes = w.panel_bytes();
   const uint8_t* data = w.data + panel * bytes;
@@ -45,6 +45,7 @@ inline void multiply_panels(const PackedWeights& w, int64_t panel, int64_t count
       for (int64_t t = 0, tile; t < n; t += tile) {
         tile = std::min<int64_t>(n - t, n - t == 5 || n - t == 6 ? 3 : 4);
         TileRows r = tile_rows(x, row + t, 0);
+        r.stream = stream;
         float* a = acc + (p * n + t) * 16;
         if (w.bits == 4)
           with_rows(tile, [&](auto rows) { w4_direct<rows>(data + p * bytes, groups, r, a); });

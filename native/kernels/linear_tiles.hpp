@@ -26,6 +26,12 @@ constexpr int64_t kW8Group = 512;      // 8 x 16 rows x 4 inputs
 constexpr int64_t kMaxTile = 6;        // token rows of one register tile
 constexpr int64_t kMaxDirect = 16;     // rows up to which weights are read straight from their packed form
 
+// Weights that are read in order up to `end` and then go on `jump` bytes further: for fetching them early.
+struct Stream {
+  const uint8_t* end = nullptr;
+  int64_t jump = 0;
+};
+
 // Quantized activations of a tile, from the tile's first row and the first group of its K range on. A K
 // range starts at a multiple of 128.
 struct TileRows {
@@ -33,6 +39,7 @@ struct TileRows {
   const float* scales;
   const int16_t* pairs;
   int64_t q_stride, scale_stride, pair_stride;  // elements from row to row
+  Stream stream = {};
 };
 
 // f(T) with T = 1..kMaxTile token rows known to the compiler.

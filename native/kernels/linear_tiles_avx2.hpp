@@ -36,6 +36,13 @@ inline void prefetch_l2(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
 }
 
+// Fetches the `bytes` that lie kAhead after p in the stream.
+inline void fetch_ahead(const Stream& stream, const void* p, int bytes) {
+  const uint8_t* to = static_cast<const uint8_t*>(p) + kAhead;
+  if (to >= stream.end) to += stream.jump;
+  for (int at = 0; at < bytes; at += 64) prefetch(to + at);
+}
+
 // Keeps the compiler from regrouping the sums of an unrolled loop, which costs it all registers.
 inline void pin(__m256i& v) {
   asm("" : "+x"(v));
@@ -173,7 +180,7 @@ MN_TILE void w4_direct(const uint8_t* packed, int64_t groups, const TileRows& ro
     for (int t = 0; t < T; ++t) part[t][0] = part[t][1] = zero();
     for (int64_t g = g0; g < end; ++g, packed += kW4Group) {
       const int8_t* x = rows.q + 32 * g;
-      for (int at = 0; at < kW4Group; at += 64) prefetch(packed + kAhead + at);
+      fetch_ahead(rows.stream, packed, kW4Group);
       __m256i sum[T][2];
       for (int t = 0; t < T; ++t)
         sum[t][0] = sum[t][1] = broadcast4(rows.pairs + t * rows.pair_stride + 2 * g);
@@ -286,7 +293,7 @@ MN_TILE void w8_direct(const int8_t* packed, int64_t groups, const TileRows& row
     for (int t = 0; t < T; ++t) sum[t][0] = sum[t][1] = _mm256_setzero_si256();
     for (int64_t g = g0; g < end; ++g) {
       const int8_t* x = rows.q + 32 * g;
-      for (int at = 0; at < kW8Group; at += 64) prefetch(packed + kAhead + at);
+      fetch_ahead(rows.stream, packed, kW8Group);
 #pragma GCC unroll 8
       for (int s = 0; s < 8; ++s, packed += 64) {
         __m256i w0 = bytes_at(packed), w1 = bytes_at(packed + 32);

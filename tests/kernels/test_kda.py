@@ -39,7 +39,7 @@ class Case:
         self.y = heavy(rng, rows, 8 + 3 * width)
         self.f = heavy(rng, rows, 5 + width)
         self.b = heavy(rng, rows, self.heads)
-        self.conv = heavy(rng, 3 * width, 4) / 2
+        self.conv = heavy(rng, 3, 4, width) / 2
         self.conv_states = heavy(rng, self.sequences + 2, 3, 3 * width)
         self.a_log = rng.uniform(-1, 1, self.heads).astype(np.float32)
         self.dt_bias = heavy(rng, width)

@@ -30,7 +30,8 @@ class KDA:
         self.w_o = Linear(weights.linear(f"{prefix}.o"))
         self.w_f = Linear(weights.linear(f"{prefix}.f_b")) if config.low_rank else None
         self.w_g = Linear(weights.linear(f"{prefix}.g_b")) if config.low_rank else None
-        self.conv = weights.vector(f"{prefix}.conv")
+        taps = weights.vector(f"{prefix}.conv").reshape(3, self.width, -1)
+        self.conv = np.ascontiguousarray(taps.transpose(0, 2, 1))  # [3, taps, width]: channels side by side
         self.a_log = weights.vector(f"{prefix}.A_log")
         self.dt_bias = weights.vector(f"{prefix}.dt_bias")
         self.o_norm = weights.vector(f"{prefix}.o_norm")

@@ -33,7 +33,7 @@ class Inputs:
     def random(cls, rng: np.random.Generator, rows: int, heads: int, dim: int, sequences: int = 1) -> Inputs:
         width = heads * dim
         return cls(
-            normal(rng, rows, 5 * width), normal(rng, rows, heads), normal(rng, 3 * width, 4) / np.float32(2),
+            normal(rng, rows, 5 * width), normal(rng, rows, heads), normal(rng, 3, 4, width) / np.float32(2),
             normal(rng, heads) / np.float32(2), normal(rng, width), np.arange(sequences, dtype=np.int32),
             [np.full((rows, width), np.nan, np.float32) for _ in range(4)],
             np.full((rows, heads), np.nan, np.float32), np.full((rows, width), np.nan, np.float32),

@@ -46,18 +46,19 @@ def kda_prepare(
 ) -> tuple[F64, F64, F64, F64, F64, F64]:  # fmt: skip
     """q, k, v, decay [T, H*D], beta [T, H] and the new conv_states, from projected rows y [T, W].
 
-    columns: where q, k, v begin in y and the gate's input in forget. conv [3*H*D, taps] and conv_states
-    [slots, taps - 1, 3*H*D] have the channels q | k | v.
+    columns: where q, k, v begin in y and the gate's input in forget. conv [3, taps, H*D] is for q, k, v;
+    conv_states [slots, taps - 1, 3*H*D] has the channels q | k | v.
     """
     rows, heads = b.shape
     width = dt_bias.size
     dim, n = width // heads, rows // len(slots)
     states = conv_states.astype(np.float64)
+    taps = conv.transpose(0, 2, 1).reshape(3 * width, -1).astype(np.float64)
     joined = np.concatenate([y[:, c : c + width] for c in columns[:3]], axis=1).astype(np.float64)
     mixed = np.empty_like(joined)
     for s, slot in enumerate(slots):
         at = slice(s * n, (s + 1) * n)
-        mixed[at], states[slot] = convolve(joined[at], states[slot], conv.astype(np.float64))
+        mixed[at], states[slot] = convolve(joined[at], states[slot], taps)
     q, k, v = (silu(mixed[:, i * width : (i + 1) * width]).reshape(rows, heads, dim) for i in range(3))
     f = forget[:, columns[3] : columns[3] + width].astype(np.float64).reshape(rows, heads, dim)
     decay = forget_gate(f, a_log.astype(np.float64), dt_bias.astype(np.float64), gate, lower_bound)
