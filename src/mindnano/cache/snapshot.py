@@ -1,36 +1,41 @@
-"""Session snapshots: the checkpoints of one conversation as one file.
+"""Session files: the checkpoints of one conversation.
 
-    magic "MNSESS01" | header length u64 | header digest 32 bytes | header JSON | sections, each 64-byte aligned
+    magic "MNSESS02" | header length u64 | header digest 32 bytes | header JSON | sections, each 64-byte aligned
 
-The header binds the file to the model (identity), tokenizer, chat template, KV layout and format, and lists the
-sections with offset, size, dtype, shape and BLAKE2b-256 digest. A file is written under a temporary name in the
-same folder, synced and renamed, and the folder synced; it is verified as a whole before anything live is touched.
+The header binds the file to model, tokenizer, chat template, KV layout and format, holds the conversation, and lists
+the sections with offset, size, dtype, shape and BLAKE2b-256 digest (docs/formats.md).
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import mmap
 import os
-import re
-import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+import stat
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from mindnano.cache.atomic import new_file, write_all
 from mindnano.cache.prefix import Array, Node, StateCopy, rows_of
 from mindnano.cache.slots import SlotPool
-from mindnano.errors import MindNanoError
+from mindnano.errors import (
+    MindNanoError,
+    SessionExistsError,
+    SessionMismatchError,
+    SessionNotFoundError,
+    SessionStorageError,
+)
 
-MAGIC = b"MNSESS01"
-SUFFIX = ".mnsession"
+MAGIC = b"MNSESS02"
 ALIGN = 64
-_HEADER_MOST = 16 << 20
-_NAME = re.compile(r"[^\x00-\x1f\x7f/\\]{1,100}")
+HEADER_MOST = 16 << 20
+_FIXED = len(MAGIC) + 8 + 32
 _DTYPES = {"float32": np.float32, "uint16": np.uint16, "int8": np.int8, "int64": np.int64}
 
 
@@ -43,145 +48,175 @@ class Section(msgspec.Struct, forbid_unknown_fields=True):
     digest: str
 
 
+class Binding(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What rows and states are only valid with: digests of model, tokenizer and template, layout and format.
+    `model_name` is for people and binds nothing."""
+
+    model: str
+    tokenizer: str
+    template: str
+    kv_layout: str
+    kv_format: str
+    model_name: str = ""
+
+
 class Header(msgspec.Struct, forbid_unknown_fields=True):
     name: str
-    binding: dict[str, str]
+    created: float
+    binding: Binding
     tokens: int
     messages: list[dict[str, Any]]
+    settings: dict[str, Any]
     sections: list[Section]
 
 
-@dataclass(frozen=True)
-class SessionInfo:
-    """A snapshot in a folder: its name, tokens and bytes; `problem` says why it can't be loaded, else empty."""
-
-    name: str
-    tokens: int
-    nbytes: int
-    problem: str = ""
-
-
-def check_name(name: str) -> str:
-    """The name if it can be one. It never becomes a path: the file is named by its digest."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise MindNanoError(
-            f"session name: expected 1 to 100 printable characters without / or \\, got {name!r}"
-        )
-    return name
-
-
-def session_path(folder: Path, name: str) -> Path:
-    digest = hashlib.blake2b(check_name(name).encode(), digest_size=16).hexdigest()
-    return folder / (digest + SUFFIX)
-
-
-def _digest(data: Any) -> str:
-    return hashlib.blake2b(data, digest_size=32).hexdigest()
-
-
-def _bytes(array: np.ndarray) -> memoryview:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-
-
-def _parts(nodes: list[Node]) -> Iterator[tuple[str, np.ndarray]]:
-    for i, node in enumerate(nodes):
-        yield f"{i}.tokens", node.tokens
-        for layer, named in node.rows.items():
-            for name, rows in named.items():
-                yield f"{i}.rows.{layer}.{name}", rows
-        assert node.states is not None
-        for layer in node.states.memory:
-            yield f"{i}.memory.{layer}", node.states.memory[layer]
-            yield f"{i}.conv.{layer}", node.states.conv[layer]
-        if node.logits is not None:
-            yield f"{i}.logits", node.logits
-
-
-def save(
-    folder: Path, name: str, nodes: list[Node], messages: list[dict[str, Any]], binding: dict[str, str]
-) -> SessionInfo:
-    """Write the chain of `nodes`, root's child first, as session `name`, replacing what had that name.
-
-    `messages` is the conversation as the caller wants it back.
-
-    Raises MindNanoError where the folder can't be written; an older snapshot is then still there.
-    """
-    path = session_path(folder, name)
-    parts = list(_parts(nodes))
+def describe(
+    name: str,
+    nodes: Sequence[Node],
+    messages: Sequence[Mapping[str, Any]],
+    binding: Binding,
+    settings: Mapping[str, Any],
+) -> Header:
+    """The header of a chain of checkpoints."""
     sections, offset = [], 0
-    for part, array in parts:
+    for part, array in _parts(nodes):
         data = _bytes(array)
-        sections.append(
-            Section(part, array.dtype.name, list(array.shape), offset, data.nbytes, _digest(data))
-        )
-        offset += -(-data.nbytes // ALIGN) * ALIGN
-    header = msgspec.json.encode(Header(name, binding, sum(len(n.tokens) for n in nodes), messages, sections))
-    start = -(-(len(MAGIC) + 8 + 32 + len(header)) // ALIGN) * ALIGN
-    temporary = None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        fd, temporary = tempfile.mkstemp(prefix=".saving-", suffix=SUFFIX + ".tmp", dir=folder)
-        with os.fdopen(fd, "wb") as file:
-            file.write(
-                MAGIC + len(header).to_bytes(8, "little") + hashlib.blake2b(header, digest_size=32).digest()
+        shape = list(array.shape)
+        sections.append(Section(part, array.dtype.name, shape, offset, data.nbytes, _digest(data)))
+        offset += _aligned(data.nbytes)
+    tokens = sum(len(node.tokens) for node in nodes)
+    return Header(name, time.time(), binding, tokens, [dict(m) for m in messages], dict(settings), sections)
+
+
+def write(path: Path, header: Header, nodes: Sequence[Node], what: str, replace: bool) -> int:
+    """The file's bytes. Raises SessionStorageError, SessionExistsError; what was at `path` is then still there."""
+    blobs = (_bytes(array) for _, array in _parts(nodes))
+    return _write(path, header, blobs, what, replace)
+
+
+def copy(source: Path, path: Path, header: Header, what: str, replace: bool) -> int:
+    """The sections of file `source` under another header. Raises as `write`."""
+    data = _open(source, what)
+    _, start = _parse(data, what)
+    blobs = (
+        memoryview(data)[start + section.offset : start + section.offset + section.nbytes]
+        for section in header.sections
+    )
+    return _write(path, header, blobs, what, replace)
+
+
+def read_header(path: Path, what: str) -> tuple[Header, int]:
+    """The header, checked against its digest, and the file's bytes. Raises MindNanoError."""
+    data = _open(path, what)
+    return _parse(data, what)[0], len(data)
+
+
+def load(path: Path, pool: SlotPool, binding: Binding, what: str) -> tuple[Header, list[Node], int]:
+    """The header, the checkpoints (each without a parent yet) and the file's bytes; wholly verified.
+
+    Raises SessionMismatchError where it was made by another model, template, layout or format, MindNanoError where
+    it is damaged.
+    """
+    data = _open(path, what)
+    header, start = _parse(data, what)
+    _check_binding(header.binding, binding, what)
+    arrays: list[dict[str, Array]] = []
+    for section in header.sections:
+        index, _, part = section.name.partition(".")
+        if index not in (str(len(arrays) - 1), str(len(arrays))):
+            raise MindNanoError(f"{what}: section {section.name!r} is out of order")
+        if index == str(len(arrays)):
+            arrays.append({})
+        arrays[-1][part] = _array(section, data, start, what)
+    nodes: list[Node] = []
+    for parts in arrays:
+        nodes.append(_node(pool, parts, nodes[-1].end if nodes else 0, what))
+    held = nodes[-1].end if nodes else 0
+    if held != header.tokens:
+        raise MindNanoError(f"{what}: holds {held} tokens, its header says {header.tokens}")
+    return header, nodes, len(data)
+
+
+def _check_binding(saved: Binding, wanted: Binding, what: str) -> None:
+    for key in ("model", "tokenizer", "template", "kv_layout", "kv_format"):
+        there, here = getattr(saved, key), getattr(wanted, key)
+        if there != here:
+            if key == "model":
+                there, here = saved.model_name or there, wanted.model_name or here
+            raise SessionMismatchError(
+                f"{what}: saved with {key} {there!r}, this engine has {here!r}; rows and states of one are not those "
+                "of the other, so open the model as it was or start a new session"
             )
-            file.write(header)
-            for (_, array), section in zip(parts, sections, strict=True):
-                file.seek(start + section.offset)
-                file.write(_bytes(array))
-            file.truncate(start + offset)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-        temporary = None
-        directory = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-    except OSError as error:
-        raise MindNanoError(
-            f"session {name!r}: could not be saved in {folder} ({error.strerror}); an older one is untouched"
-        ) from error
-    finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-    return SessionInfo(name, sum(len(n.tokens) for n in nodes), start + offset)
 
 
-def _open(path: Path) -> bytes | memoryview:
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+def _write(path: Path, header: Header, blobs: Iterator[memoryview], what: str, replace: bool) -> int:
     try:
-        if os.fstat(fd).st_size == 0:
-            return b""
-        return memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
+        encoded = msgspec.json.encode(header)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MindNanoError(f"{what}: messages and settings must be JSON values ({error})") from None
+    if len(encoded) > HEADER_MOST:
+        raise MindNanoError(
+            f"{what}: the conversation's text takes {len(encoded)} bytes, a session holds at most {HEADER_MOST}"
+        )
+    lead = MAGIC + len(encoded).to_bytes(8, "little") + hashlib.blake2b(encoded, digest_size=32).digest()
+
+    def pieces() -> Iterator[bytes | memoryview]:
+        yield lead + encoded + bytes(_aligned(_FIXED + len(encoded)) - _FIXED - len(encoded))
+        for blob in blobs:
+            yield blob
+            yield bytes(_aligned(blob.nbytes) - blob.nbytes)
+
+    try:
+        with new_file(path, replace) as fd:
+            write_all(fd, pieces())
+            nbytes = os.fstat(fd).st_size
+    except FileExistsError:
+        raise SessionExistsError(f"session {header.name!r}: there is one of that name already") from None
+    except OSError as error:
+        raise SessionStorageError(
+            f"{what}: could not be saved in {path.parent} ({error.strerror}); an older one is untouched"
+        ) from error
+    return nbytes
+
+
+def _open(path: Path, what: str) -> bytes | mmap.mmap:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise SessionNotFoundError(f"{what}: there is none of that name in {path.parent}") from None
+    except OSError as error:
+        reason = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
+        raise SessionStorageError(f"{what}: can't be read ({reason})") from error
+    try:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode):
+            raise MindNanoError(f"{what}: is no regular file")
+        return mmap.mmap(fd, 0, access=mmap.ACCESS_READ) if info.st_size else b""
     finally:
         os.close(fd)
 
 
-def _header(data: bytes | memoryview, what: str) -> tuple[Header, int]:
-    fixed = len(MAGIC) + 8 + 32
-    if len(data) < fixed or bytes(data[:6]) != MAGIC[:6]:
-        raise MindNanoError(f"{what}: not a session snapshot, or cut short")
-    if bytes(data[: len(MAGIC)]) != MAGIC:
-        version = bytes(data[6:8]).decode("ascii", "replace")
-        raise MindNanoError(
-            f"{what}: snapshot version {version!r}, this program reads {MAGIC[6:].decode()!r}"
-        )
+def _parse(data: bytes | mmap.mmap, what: str) -> tuple[Header, int]:
+    """The header and where the sections start."""
+    if len(data) < _FIXED or data[:6] != MAGIC[:6]:
+        raise MindNanoError(f"{what}: not a session file, or cut short")
+    if data[: len(MAGIC)] != MAGIC:
+        version = data[6:8].decode("ascii", "replace")
+        raise MindNanoError(f"{what}: file version {version!r}, this program reads {MAGIC[6:].decode()!r}")
     length = int.from_bytes(data[8:16], "little")
-    if length > min(_HEADER_MOST, len(data) - fixed):
-        raise MindNanoError(f"{what}: its header claims {length} bytes, the file has {len(data) - fixed}")
-    raw = bytes(data[fixed : fixed + length])
-    if hashlib.blake2b(raw, digest_size=32).digest() != bytes(data[16:48]):
+    if length > min(HEADER_MOST, len(data) - _FIXED):
+        raise MindNanoError(f"{what}: its header claims {length} bytes, the file has {len(data) - _FIXED}")
+    raw = data[_FIXED : _FIXED + length]
+    if hashlib.blake2b(raw, digest_size=32).digest() != data[16:48]:
         raise MindNanoError(f"{what}: its header is damaged (checksum)")
     try:
         header = msgspec.json.decode(raw, type=Header)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MindNanoError(f"{what}: its header is damaged ({error})") from None
-    return header, -(-(fixed + length) // ALIGN) * ALIGN
+    return header, _aligned(_FIXED + length)
 
 
-def _array(section: Section, data: bytes | memoryview, start: int, what: str) -> np.ndarray:
+def _array(section: Section, data: bytes | mmap.mmap, start: int, what: str) -> np.ndarray:
     dtype = _DTYPES.get(section.dtype)
     count = 1
     for size in section.shape:
@@ -194,49 +229,10 @@ def _array(section: Section, data: bytes | memoryview, start: int, what: str) ->
         or end > len(data)
     ):
         raise MindNanoError(f"{what}: section {section.name!r} is cut short or doesn't match its shape")
-    if _digest(data[begin:end]) != section.digest:
+    view = memoryview(data)[begin:end]
+    if _digest(view) != section.digest:
         raise MindNanoError(f"{what}: section {section.name!r} is damaged (checksum)")
-    return np.frombuffer(data[begin:end], dtype).reshape(section.shape)
-
-
-def load(
-    pool: SlotPool, folder: Path, name: str, binding: dict[str, str]
-) -> tuple[list[Node], list[dict[str, Any]]]:
-    """The checkpoints of session `name`, each without a parent yet, and its messages; wholly verified.
-
-    Raises MindNanoError: no such session, damaged, or made by another model, template, layout or format.
-    """
-    what = f"session {check_name(name)!r}"
-    try:
-        data = _open(session_path(folder, name))
-    except FileNotFoundError:
-        raise MindNanoError(f"{what}: there is none of that name in {folder}") from None
-    except OSError as error:
-        raise MindNanoError(f"{what}: can't be read ({error.strerror})") from error
-    header, start = _header(data, what)
-    if header.name != name:
-        raise MindNanoError(f"{what}: the file holds session {header.name!r}")
-    for key, value in binding.items():
-        if header.binding.get(key) != value:
-            raise MindNanoError(
-                f"{what}: saved with {key} {header.binding.get(key)!r}, this engine has {value!r}; open the model with "
-                "the same or start a new session"
-            )
-    arrays: list[dict[str, Array]] = []
-    for section in header.sections:
-        index, _, part = section.name.partition(".")
-        if index not in (str(len(arrays) - 1), str(len(arrays))):
-            raise MindNanoError(f"{what}: section {section.name!r} is out of order")
-        if index == str(len(arrays)):
-            arrays.append({})
-        arrays[-1][part] = _array(section, data, start, what)
-    nodes, begin = [], 0
-    for parts in arrays:
-        nodes.append(_node(pool, parts, begin, what))
-        begin = nodes[-1].end
-    if begin != header.tokens:
-        raise MindNanoError(f"{what}: holds {begin} tokens, its header says {header.tokens}")
-    return nodes, header.messages
+    return np.frombuffer(view, dtype).reshape(section.shape)
 
 
 def _node(pool: SlotPool, parts: dict[str, Array], begin: int, what: str) -> Node:
@@ -281,22 +277,27 @@ def _node(pool: SlotPool, parts: dict[str, Array], begin: int, what: str) -> Nod
     return Node(None, tokens.astype(np.int64, copy=False), begin, rows, states, 0, logits)
 
 
-def list_sessions(folder: Path) -> list[SessionInfo]:
-    """The snapshots in a folder, by name; unreadable ones with the problem."""
-    found = []
-    for path in sorted(folder.glob("*" + SUFFIX)) if folder.is_dir() else []:
-        try:
-            data = _open(path)
-            header, _ = _header(data, path.name)
-            found.append(SessionInfo(header.name, header.tokens, len(data)))
-        except (OSError, MindNanoError) as error:
-            found.append(SessionInfo(path.name, 0, 0, str(error)))
-    return sorted(found, key=lambda info: info.name)
+def _parts(nodes: Sequence[Node]) -> Iterator[tuple[str, np.ndarray]]:
+    for i, node in enumerate(nodes):
+        yield f"{i}.tokens", node.tokens
+        for layer, named in node.rows.items():
+            for name, rows in named.items():
+                yield f"{i}.rows.{layer}.{name}", rows
+        assert node.states is not None
+        for layer in node.states.memory:
+            yield f"{i}.memory.{layer}", node.states.memory[layer]
+            yield f"{i}.conv.{layer}", node.states.conv[layer]
+        if node.logits is not None:
+            yield f"{i}.logits", node.logits
 
 
-def delete(folder: Path, name: str) -> None:
-    """Remove session `name`. Raises MindNanoError where there is none."""
-    try:
-        session_path(folder, name).unlink()
-    except FileNotFoundError:
-        raise MindNanoError(f"session {name!r}: there is none of that name in {folder}") from None
+def _digest(data: Any) -> str:
+    return hashlib.blake2b(data, digest_size=32).hexdigest()
+
+
+def _bytes(array: np.ndarray) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGN) * ALIGN
