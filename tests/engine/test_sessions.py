@@ -76,8 +76,8 @@ def test_every_damage_is_refused_and_nothing_live_touched(path, saved, tmp_path)
             target.write_bytes(whole[:cut])
             with pytest.raises(MindNanoError):
                 llm.load_session(tmp_path, "diary")
-        sections = snapshot._parse(whole, "x")[0].sections
-        start = snapshot._parse(whole, "x")[1]
+        with snapshot.SessionFile(next(folder.iterdir()), "x") as file:
+            sections, start = file.header.sections, file._start
         used = [(start + s.offset, start + s.offset + s.nbytes) for s in sections]
         places = [*range(0, 48), *random.integers(48, header, 60)]
         places += [int(random.integers(begin, end)) for begin, end in used]

@@ -10,10 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from mindnano.cache import snapshot
-from mindnano.cache.prefix import Node
+from mindnano.cache.prefix import Piece
+from mindnano.cache.saved import SavedPieces
 from mindnano.cache.slots import SlotPool
-from mindnano.cache.snapshot import Binding, Header
+from mindnano.cache.snapshot import Binding, Header, SessionFile
 from mindnano.errors import MindNanoError, SessionNotFoundError, SessionStorageError
 
 SUFFIX = ".mnsession"
@@ -48,12 +51,11 @@ class SessionInfo:
 
 @dataclass(frozen=True)
 class Saved:
-    """A session as it was saved: its checkpoints (only from `load`), messages and settings."""
+    """A session's conversation as it was saved."""
 
     info: SessionInfo
     messages: list[dict[str, Any]]
     settings: dict[str, Any]
-    nodes: tuple[Node, ...] = ()
 
 
 def check_name(name: object) -> str:
@@ -88,48 +90,51 @@ class SessionStore:
 
     def read(self, name: str) -> Saved:
         """A session's messages and settings, without its checkpoints: enough to show the conversation."""
-        header, nbytes = snapshot.read_header(self._existing(name), _what(name))
-        self._check_owner(header, name)
-        return Saved(_info(header, nbytes), header.messages, header.settings)
+        with self._open(name) as file:
+            return _saved(file)
 
     def save(
         self,
         name: str,
-        nodes: Sequence[Node],
+        pieces: Sequence[Piece],
         messages: Sequence[Mapping[str, Any]],
         binding: Binding,
         settings: Mapping[str, Any] | None = None,
         replace: bool = True,
     ) -> SessionInfo:
-        """Write a chain of checkpoints, root's child first, as session `name`.
+        """Write a chain of checkpoints, the beginning first, as session `name`.
 
         `messages` and `settings` come back as they are given (JSON values). Raises SessionExistsError where it
         is there and `replace` is false, SessionStorageError where the folder can't be written; an older session
         of that name is then still whole.
         """
         path = self._path(name)
-        header = snapshot.describe(name, nodes, messages, binding, settings or {})
-        nbytes = snapshot.write(path, header, nodes, _what(name), replace=replace)
+        header = snapshot.describe(name, pieces, messages, binding, settings or {})
+        nbytes = snapshot.write(path, header, pieces, _what(name), replace=replace)
         return _info(header, nbytes)
 
-    def load(self, name: str, pool: SlotPool, binding: Binding) -> Saved:
-        """A session with its checkpoints, wholly verified; nothing live is touched.
+    def load(self, name: str, pool: SlotPool, binding: Binding) -> tuple[Saved, SavedPieces]:
+        """A session and its checkpoints, wholly verified but not in memory yet; `pool` is only looked at.
 
-        Raises SessionNotFoundError, SessionMismatchError, MindNanoError where it is damaged.
+        The second is to be used in a `with` block. Raises SessionNotFoundError, SessionMismatchError, MindNanoError
+        where it is damaged.
         """
-        header, nodes, nbytes = snapshot.load(self._existing(name), pool, binding, _what(name))
-        self._check_owner(header, name)
-        return Saved(_info(header, nbytes), header.messages, header.settings, tuple(nodes))
+        file = self._open(name)
+        try:
+            snapshot.check_binding(file.header.binding, binding, file.what)
+            return _saved(file), SavedPieces(file, pool)
+        except BaseException:
+            file.close()
+            raise
 
     def rename(self, name: str, new: str, replace: bool = False) -> SessionInfo:
         """Give session `name` another name. Raises SessionNotFoundError, SessionExistsError, SessionStorageError."""
-        old, target = self._existing(name), self._path(new)
-        header, nbytes = snapshot.read_header(old, _what(name))
-        self._check_owner(header, name)
-        if old == target:
-            return _info(header, nbytes)
-        header.name = new
-        nbytes = snapshot.copy(old, target, header, _what(name), replace=replace)
+        target = self._path(new)
+        with self._open(name) as file:
+            if new == name:
+                return _saved(file).info
+            header = msgspec.structs.replace(file.header, name=new)
+            nbytes = snapshot.copy(file, target, header, replace=replace)
         self.delete(name)
         return _info(header, nbytes)
 
@@ -138,7 +143,9 @@ class SessionStore:
         try:
             self._path(name).unlink()
         except FileNotFoundError:
-            raise self._none(name) from None
+            raise SessionNotFoundError(
+                f"{_what(name)}: there is none of that name in {self.folder}"
+            ) from None
         except OSError as error:
             raise SessionStorageError(f"{_what(name)}: can't be removed ({error.strerror})") from error
 
@@ -146,27 +153,26 @@ class SessionStore:
         digest = hashlib.blake2b(check_name(name).encode(), digest_size=16).hexdigest()
         return self.folder / (digest + SUFFIX)
 
-    def _existing(self, name: str) -> Path:
-        path = self._path(name)
-        if not path.is_symlink() and not path.exists():
-            raise self._none(name)
-        return path
-
-    def _none(self, name: str) -> SessionNotFoundError:
-        return SessionNotFoundError(f"{_what(name)}: there is none of that name in {self.folder}")
-
-    def _check_owner(self, header: Header, name: str) -> None:
-        if header.name != name:
-            raise MindNanoError(f"{_what(name)}: the file holds session {header.name!r}")
+    def _open(self, name: str) -> SessionFile:
+        file = SessionFile(self._path(name), _what(name))
+        if file.header.name != name:
+            file.close()
+            raise MindNanoError(f"{_what(name)}: the file holds session {file.header.name!r}")
+        return file
 
     def _listed(self, path: Path) -> SessionInfo:
         try:
-            header, nbytes = snapshot.read_header(path, path.name)
-            if self._path(header.name) != path:
-                return SessionInfo(path.name, problem=f"{path.name}: the file holds session {header.name!r}")
-            return _info(header, nbytes)
+            with SessionFile(path, path.name) as file:
+                if self._path(file.header.name) != path:
+                    raise MindNanoError(f"{path.name}: the file holds session {file.header.name!r}")
+                return _saved(file).info
         except MindNanoError as error:
             return SessionInfo(path.name, problem=str(error))
+
+
+def _saved(file: SessionFile) -> Saved:
+    header = file.header
+    return Saved(_info(header, file.nbytes), header.messages, header.settings)
 
 
 def _what(name: str) -> str:

@@ -34,7 +34,7 @@ from mindnano.engine.memory import (
 )
 from mindnano.engine.params import SamplingParams
 from mindnano.engine.sampling import Sampler
-from mindnano.engine.scheduler import Scheduler
+from mindnano.engine.scheduler import END, MESSAGE, Scheduler
 from mindnano.engine.sequence import Sequence
 from mindnano.engine.text import TextStream
 from mindnano.engine.timings import Timings, peak_rss_mib
@@ -232,28 +232,48 @@ class LLM:
         """
         check_name(name)
         with self._lock:
-            node = self._prefixes.find(self._chat_tokens_any(messages)).node
-            nodes = self._prefixes.chain(node)
-            self._prefixes.pin(node)
+            held = self._prefixes.chain(self._prefixes.find(self._chat_tokens_any(messages)).node)
+            pieces = self._prefixes.export(held)
+            for node in held:
+                self._prefixes.pin(node)
         try:
-            if not nodes:
+            if not pieces:
                 raise MindNanoError(
-                    f"session {name!r}: nothing of this conversation is kept; answer once with a cache "
-                    "budget that holds it"
+                    f"session {name!r}: nothing of this conversation is kept; answer once with a cache budget that "
+                    "holds it"
                 )
-            return _store(store).save(name, nodes, messages, self._binding(), settings, replace)
+            return _store(store).save(name, pieces, messages, self._binding(), settings, replace)
         finally:
             with self._lock:
-                self._prefixes.unpin(node)
+                for node in held:
+                    self._prefixes.unpin(node)
 
     def load_session(self, store: SessionStore | str | Path, name: str) -> Session:
         """Bring a saved conversation back; `reusable` tokens of it won't be computed again.
 
-        The file is wholly verified before anything live is touched. Raises as SessionStore.load.
+        The file is wholly verified before anything live is touched; other requests go on meanwhile. Raises as
+        SessionStore.load.
         """
-        saved = _store(store).load(name, self._pool, self._binding())
+        saved, stored = _store(store).load(name, self._pool, self._binding())
+        with stored:
+            with self._lock:
+                found = self._prefixes.room_for(stored.shapes)
+            if found is None:
+                return Session(saved.info, saved.messages, saved.settings, 0)
+            room, count, inner = found
+            try:
+                pieces = stored.read(count, inner)
+            except BaseException:
+                with self._lock:
+                    self._prefixes.give_back(room)
+                raise
         with self._lock:
-            return Session(saved.info, saved.messages, saved.settings, self._prefixes.adopt(saved.nodes))
+            weights = [
+                END if piece.states and piece.states.logits is not None else MESSAGE for piece in pieces
+            ]
+            return Session(
+                saved.info, saved.messages, saved.settings, self._prefixes.adopt(room, pieces, weights)
+            )
 
     def _chat_tokens_any(self, messages: Seq[Mapping[str, Any]]) -> list[int]:
         """The prompt form of a conversation that has most in common with what is kept."""
