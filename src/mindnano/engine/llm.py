@@ -132,9 +132,8 @@ class LLM:
         if threads is not None:
             kernels.set_threads(threads)
         summary = summarize(model, recipe)
-        self.setup = Setup(
-            config=summary.config,
-            weights=summary.nbytes,
+        self.setup = Setup.of(
+            summary,
             layout=kv_layout,
             fmt=kv,
             slots=slots,
@@ -309,7 +308,7 @@ class LLM:
 
     def memory_report(self) -> MemoryReport:
         """The plan of this model for each context, layout and format, against the memory there is now."""
-        return report(self.setup, self._files.recipe, available(), self.memory_reserve)
+        return report(self.setup, available(), self.memory_reserve)
 
     def describe(self) -> dict[str, Any]:
         """What runs: model, recipe, KV layout and format, context, device, instruction set, threads, bytes."""
