@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from typing import Literal
 
 from mindnano.cache.prefix import Node, PrefixCache, Room
 from mindnano.cache.slots import Slot, SlotPool
+from mindnano.engine.memory.guard import MemoryGuard
 from mindnano.engine.sequence import Phase, Sequence
+from mindnano.errors import OutOfMemoryError
 from mindnano.model.decoder import Decoder
 from mindnano.model.linear import F32
 from mindnano.model.stages import StageClock
@@ -20,8 +23,10 @@ END, MESSAGE, STRIDE = 8.0, 4.0, 1.0
 class Scheduler:
     """Continuous batching over the pool's slots. Not thread-safe: one thread calls `step`."""
 
-    def __init__(self, model: Decoder, pool: SlotPool, block: int, prefixes: PrefixCache) -> None:
-        self.model, self.pool, self.block, self.prefixes = model, pool, block, prefixes
+    def __init__(
+        self, model: Decoder, pool: SlotPool, block: int, prefixes: PrefixCache, guard: MemoryGuard
+    ) -> None:
+        self.model, self.pool, self.block, self.prefixes, self.guard = model, pool, block, prefixes, guard
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
 
@@ -54,9 +59,16 @@ class Scheduler:
         self._retire()
 
     def _start(self, sequence: Sequence) -> None:
-        sequence.slot = self.pool.take()
-        sequence.phase = Phase.PREFILL
-        sequence.pieces = self._prefill(sequence, sequence.slot)
+        slot = sequence.slot = self.pool.take()
+        try:
+            others = [other.slot for other in self.running if other.slot is not None]
+            self.guard.admit(slot, sequence.tokens_at_most(slot.capacity), others)
+        except OutOfMemoryError as error:  # this one's; the others go on
+            sequence.error = error
+            sequence.finish("cancelled")
+        else:
+            sequence.phase = Phase.PREFILL
+            sequence.pieces = self._prefill(sequence, slot)
         self.running.append(sequence)
 
     def _prefill(self, sequence: Sequence, slot: Slot) -> Iterator[F32 | None]:
@@ -64,6 +76,8 @@ class Scheduler:
         [1, vocabulary]. They are looked for when the prompt's turn comes: what ran before may have left some.
         """
         prompt = sequence.prompt
+        bounded = sequence.params.max_tokens is not None
+        yield from slot.reserve(sequence.tokens_at_most(slot.capacity) if bounded else len(prompt))
         node = self._restore(sequence, slot)
         if slot.length == len(prompt) and node.states is not None and node.states.logits is not None:
             yield node.states.logits[None]
@@ -71,7 +85,7 @@ class Scheduler:
             begin, end = slot.length, min(slot.length + self.block, len(prompt))
             room = self.prefixes.room(sequence.node or node, end, checkpoints(sequence, begin, end))
             copies = room.copies if room is not None else {}
-            rows = "last" if end == len(prompt) else "none"
+            rows: Literal["last", "none"] = "last" if end == len(prompt) else "none"
             try:
                 for logits in self.model.prefill(
                     prompt[begin:end], slot, self.pool, sequence.clock, rows, copies

@@ -22,20 +22,20 @@ class Setup:
     """Everything that decides an engine's memory but the context. Sizes in bytes; `tokenizer`: of tokenizer.json."""
 
     config: ModelConfig
-    recipe: str
     weights: int
-    tokenizer: int
     layout: str
     fmt: str
     slots: int
     block: int
     threads: int
     cache_budget: int
+    recipe: str = "mixed"
+    tokenizer: int = 0
 
     @classmethod
     def of(cls, model: ModelSummary, **engine: Any) -> Setup:
         """Of a model that was summarized and the engine's options."""
-        return cls(model.config, model.recipe, model.nbytes, model.tokenizer_bytes, **engine)
+        return cls(model.config, model.nbytes, recipe=model.recipe, tokenizer=model.tokenizer_bytes, **engine)
 
     @property
     def dense(self) -> bool:
