@@ -102,7 +102,7 @@ class Conversation:
         session = self.llm.load_session(self._session_dir, name)
         self.messages = session.messages
         output.note(
-            f"loaded {session.name}: {len(session.messages)} messages, {session.reusable} tokens won't be "
+            f"loaded {session.info.name}: {len(session.messages)} messages, {session.reusable} tokens won't be "
             "computed again"
         )
 
