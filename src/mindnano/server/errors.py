@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-from mindnano.errors import ContextLengthError, EngineError, MindNanoError
+from mindnano.errors import (
+    ContextLengthError,
+    EngineError,
+    MindNanoError,
+    SessionExistsError,
+    SessionMismatchError,
+    SessionNotFoundError,
+    SessionStorageError,
+)
+from mindnano.server import logs
 
 
 class ApiError(Exception):
@@ -21,17 +28,24 @@ class ApiError(Exception):
         code: str | None = None,
         param: str | None = None,
         headers: dict[str, str] | None = None,
+        needed_tokens: int | None = None,
+        context_tokens: int | None = None,
     ) -> None:
         super().__init__(message)
         self.status, self.message, self.kind, self.code, self.param = status, message, kind, code, param
+        self.needed_tokens, self.context_tokens = needed_tokens, context_tokens
         self.headers = headers or {}
 
 
-class ErrorObject(msgspec.Struct):
+class ErrorObject(msgspec.Struct, omit_defaults=True):
+    """The last two, of this server, come with `context_length_exceeded`."""
+
     message: str
     type: str
     param: str | None
     code: str | None
+    needed_tokens: int | None = None
+    context_tokens: int | None = None
 
 
 class ErrorBody(msgspec.Struct):
@@ -64,7 +78,11 @@ _ANTHROPIC_KINDS = {
 
 
 def openai_body(error: ApiError) -> ErrorBody:
-    return ErrorBody(ErrorObject(error.message, error.kind, error.param, error.code))
+    return ErrorBody(
+        ErrorObject(
+            error.message, error.kind, error.param, error.code, error.needed_tokens, error.context_tokens
+        )
+    )
 
 
 def anthropic_body(error: ApiError) -> AnthropicErrorBody:
@@ -83,12 +101,29 @@ def unsupported(param: str, message: str) -> ApiError:
     return invalid(param, message, "unsupported_parameter")
 
 
+_STATUS = (
+    (SessionNotFoundError, 404, "session_not_found"),
+    (SessionExistsError, 409, "session_exists"),
+    (SessionMismatchError, 409, "session_mismatch"),
+    (SessionStorageError, 507, "session_storage"),
+)
+
+
 def from_exception(error: BaseException) -> ApiError:
-    """What the client is told about an exception. Only our own exceptions' words are passed on."""
+    """Only our own exceptions' words are passed on."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ContextLengthError):
-        return ApiError(400, str(error), code="context_length_exceeded", param="messages")
+        return ApiError(
+            400,
+            str(error),
+            code="context_length_exceeded",
+            needed_tokens=error.needed,
+            context_tokens=error.context,
+        )
+    for kind, status, code in _STATUS:
+        if isinstance(error, kind):
+            return ApiError(status, str(error), code=code)
     if isinstance(error, EngineError):
         return ApiError(500, str(error), kind="server_error", code="engine_error")
     if isinstance(error, MindNanoError):
@@ -100,6 +135,9 @@ def from_exception(error: BaseException) -> ApiError:
     )
 
 
-def plain(error: ApiError) -> dict[str, Any]:
-    """For an error inside a stream that has begun."""
-    return {"error": {"message": error.message, "type": error.kind, "param": error.param, "code": error.code}}
+def told(error: BaseException) -> ApiError:
+    """What the client is told about an exception; what nobody foresaw is logged."""
+    found = from_exception(error)
+    if found.code == "internal_error":
+        logs.trouble("an answer failed", error)
+    return found
