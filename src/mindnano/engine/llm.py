@@ -422,6 +422,11 @@ class LLM:
         return sum(slot.length for slot in self._pool.taken)
 
     @property
+    def busy_seconds(self) -> Mapping[str, float]:
+        """Seconds of work so far: prefill and decode."""
+        return dict(self._scheduler.seconds)
+
+    @property
     def cache_bytes(self) -> int:
         """Bytes of the prefix checkpoints."""
         return self._prefixes.nbytes

@@ -9,16 +9,18 @@ from mindnano.cache.prefix import Node, PrefixCache, Room
 from mindnano.cache.slots import Slot, SlotPool
 from mindnano.engine.queue import FairQueue
 from mindnano.engine.sequence import Phase, Progress, Sequence
+from mindnano.engine.turns import Turns
 from mindnano.errors import MindNanoError
 from mindnano.model.decoder import Decoder
 from mindnano.model.linear import F32
 from mindnano.model.stages import StageClock
+from mindnano.model.workspace import Workspace
 
 # How much likelier a prompt is to go on from the end of another prompt (a follow-up, another try), or from the end of
 # a message (an edit), than from somewhere inside a long one.
 END, MESSAGE, STRIDE = 8.0, 4.0, 1.0
-# Seconds between two tokens of a sequence while a prefill runs beside it: what the pieces are timed for.
-GAP = 0.33
+# Seconds between two tokens of a sequence while a prefill runs beside it, which the pieces are timed for.
+GAP = 0.37
 # Seconds of prefill for one of decode, where the gap allows it.
 PREFILL_SHARE = 2.0
 
@@ -51,7 +53,10 @@ class Scheduler:
         self.model, self.pool, self.block, self.prefixes = model, pool, block, prefixes
         self.waiting = FairQueue()
         self.running: list[Sequence] = []
+        self.seconds = {"prefill": 0.0, "decode": 0.0}  # of work, by kind
         self._pace = Pace()
+        self._turns = Turns(self._tokens_left)
+        self._guest_scratch = Workspace()
 
     def submit(self, sequence: Sequence) -> None:
         self.waiting.push(sequence)
@@ -61,11 +66,12 @@ class Scheduler:
         return not self.waiting and not self.running
 
     def step(self) -> None:
-        """Admit who fits, do one piece of the oldest prefill, and a decode step of all that decode if it is due."""
+        """Admit who fits, do a piece of one prefill, and a decode step of all that decode if it is due."""
         self._drop_cancelled()
         while self.waiting and self.pool.free:
             self._start(self.waiting.pop(self.running))
-        prefilling = next((s for s in self.running if s.phase is Phase.PREFILL), None)
+        waiting = [s for s in self.running if s.phase is Phase.PREFILL]
+        prefilling = self._turns.choose(waiting, interruptible=not self.model.attending)
         if prefilling is not None:
             self._prefill_piece(prefilling)
         decoding = [s for s in self.running if s.phase is Phase.DECODE and not s.cancelled]
@@ -104,6 +110,13 @@ class Scheduler:
         sequence.pieces = self._prefill(sequence, sequence.slot)
         self.running.append(sequence)
 
+    def _tokens_left(self, sequence: Sequence) -> int:
+        """Tokens of a prompt that are still to be computed."""
+        done = sequence.slot.length if sequence.slot is not None and sequence.started is not None else None
+        if done is None:
+            done = self.prefixes.find(sequence.prompt).reused
+        return len(sequence.prompt) - done
+
     def _prefill(self, sequence: Sequence, slot: Slot) -> Iterator[F32 | None]:
         """What no checkpoint has of the prompt, block by block, leaving checkpoints on the way; at last the logits
         [1, vocabulary]. They are looked for when the prompt's turn comes: what ran before may have left some.
@@ -118,9 +131,10 @@ class Scheduler:
             copies = room.copies if room is not None else {}
             rows = "last" if end == len(prompt) else "none"
             sequence.block = end - begin
+            scratch = self._guest_scratch if sequence is self._turns.guest else None
             try:
                 for logits in self.model.prefill(
-                    prompt[begin:end], slot, self.pool, sequence.clock, rows, copies
+                    prompt[begin:end], slot, self.pool, sequence.clock, rows, copies, scratch
                 ):
                     if logits is None:
                         yield None
@@ -131,6 +145,7 @@ class Scheduler:
             assert logits is not None
             if room is not None:
                 self._keep(sequence, slot, room, logits)
+            sequence.block = 0
             yield logits if len(logits) else None
 
     def _restore(self, sequence: Sequence, slot: Slot) -> Node:
@@ -159,8 +174,16 @@ class Scheduler:
     def _prefill_piece(self, sequence: Sequence) -> None:
         assert sequence.pieces is not None
         begin = perf_counter()
-        logits = next(sequence.pieces)
-        self._pace.piece(perf_counter() - begin)
+        try:
+            logits = next(sequence.pieces)
+        except Exception as error:  # of this prompt only: the others' slots are untouched
+            sequence.error = error
+            sequence.finish("cancelled")
+            return
+        seconds = perf_counter() - begin
+        self.seconds["prefill"] += seconds
+        self._pace.piece(seconds)
+        self._turns.spent(sequence, seconds)
         if logits is not None:
             sequence.phase = Phase.DECODE
             sequence.pieces = None
@@ -175,7 +198,9 @@ class Scheduler:
             self._sample(sequence, row, clock)
         for sequence in sequences:
             sequence.clock.add(clock)
-        self._pace.decoded(perf_counter() - begin)
+        seconds = perf_counter() - begin
+        self.seconds["decode"] += seconds
+        self._pace.decoded(seconds)
 
     def _sample(self, sequence: Sequence, logits: F32, clock: StageClock) -> None:
         assert sequence.slot is not None

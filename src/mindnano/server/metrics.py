@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from prometheus_client import generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
@@ -37,6 +37,10 @@ class State(Collector):
         }
         for name, (text, value) in values.items():
             yield GaugeMetricFamily(f"mindnano_{name}", text, value=value)
+        busy = CounterMetricFamily("mindnano_busy_seconds", "Seconds of the engine's work.", labels=("kind",))
+        for kind, seconds in llm.busy_seconds.items():
+            busy.add_metric((kind,), seconds)
+        yield busy
 
 
 async def metrics(request: Request) -> Response:

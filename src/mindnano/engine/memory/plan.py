@@ -7,6 +7,7 @@ from typing import Any
 
 from mindnano.cache.slots import kv_bytes, state_bytes
 from mindnano.checkpoint.config import ModelConfig
+from mindnano.engine.turns import SHORT
 from mindnano.model.decoder import ATTENTION_TILE, EXPERT_TILE
 
 MIB = 1 << 20
@@ -77,7 +78,9 @@ def plan_memory(setup: Setup, context: int) -> MemoryPlan:
         kv=setup.slots * kv_bytes(setup.config, setup.layout, setup.fmt, context),
         states=setup.slots * state_bytes(setup.config),
         checkpoints=setup.cache_budget,
-        scratch=scratch_fixed(setup.config, min(setup.block, context)) + context * scratch,
+        scratch=scratch_fixed(setup.config, min(setup.block, context))
+        + (scratch_fixed(setup.config, min(SHORT, context)) if setup.slots > 1 else 0)
+        + context * scratch,
         runtime=RUNTIME_BYTES,
         per_token=per_token,
     )
