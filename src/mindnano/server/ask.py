@@ -141,11 +141,10 @@ def _prepare(service: Service, ask: Ask) -> tuple[list[Sequence], list[Splitter]
 
 def _prepare_raw(service: Service, ask: RawAsk) -> tuple[list[Sequence], list[Splitter]]:
     """On a worker thread."""
-    text = structured.grammar(ask.format, None, False, service.markers)
     sequences: list[Sequence] = []
     for prompt in ask.prompts:
         tokens = service.llm.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-        for mask in _compiled(service, text, ask.choices, "response_format"):
+        for mask in _grammar_masks(service, ask.choices, "response_format", ask.format, None, False):
             params = _params(service, ask.sampling, len(sequences), masked=mask is not None)
             sequences.append(service.llm.request(tokens, params, mask=mask, client=ask.client))
     return sequences, [Splitter(False, plain=True) for _ in sequences]
@@ -174,8 +173,8 @@ def _masks(service: Service, ask: Ask, thinks: bool) -> list[TokenMask | None]:
         raise invalid(
             None, "an answer that is continued can't be held to a response format or to a tool call"
         )
-    text = structured.grammar(ask.format, use, thinks, service.markers)
-    masks = _compiled(service, text, ask.choices, "tools" if use and not ask.format else "response_format")
+    param = "tools" if use and not ask.format else "response_format"
+    masks = _grammar_masks(service, ask.choices, param, ask.format, use, thinks)
     if ask.thinking_budget is None or not thinks:
         return masks
     tokenizer = service.llm.tokenizer
@@ -183,10 +182,13 @@ def _masks(service: Service, ask: Ask, thinks: bool) -> list[TokenMask | None]:
     return [ThinkingBudget(ask.thinking_budget, closing, THINK_CLOSE, tokenizer, mask) for mask in masks]
 
 
-def _compiled(service: Service, text: str | None, count: int, param: str) -> list[TokenMask | None]:
-    if text is None:
-        return [None] * count
+def _grammar_masks(
+    service: Service, count: int, param: str, form: Format | None, use: ToolUse | None, thinks: bool
+) -> list[TokenMask | None]:
     try:
+        text = structured.grammar(form, use, thinks, service.markers)
+        if text is None:
+            return [None] * count
         first = service.grammars.compile(text)
     except MindNanoError as error:
         raise invalid(param, str(error)) from None

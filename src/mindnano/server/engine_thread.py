@@ -245,15 +245,15 @@ class EngineThread:
         return events
 
     def _time(self, job: Job, choice: int, sequence: Sequence) -> None:
-        """Book when a token came."""
-        last, now = job.last[choice], sequence.last_token or 0.0
+        """Book when tokens came: one a step, or the first two in the step that ends a prompt."""
+        first, last, now = sequence.first_token or 0.0, job.last[choice], sequence.last_token or 0.0
+        if not last:
+            self.metrics.ttft.observe(first - sequence.submitted)
+            if sequence.started is not None:
+                self.metrics.queued.observe(sequence.started - sequence.submitted)
+        if now > (last or first):
+            self.metrics.gaps.observe(now - (last or first))
         job.last[choice] = now
-        if last:
-            self.metrics.gaps.observe(now - last)
-            return
-        self.metrics.ttft.observe(now - sequence.submitted)
-        if sequence.started is not None:
-            self.metrics.queued.observe(sequence.started - sequence.submitted)
 
     def _deliver(self, job: Job, events: list[Event]) -> None:
         """On the event loop."""

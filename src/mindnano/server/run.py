@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -60,7 +62,8 @@ class Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, app: Guard, grace: float) -> None:
         super().__init__(config)
-        self.engine, self.grace = app.service.engine, grace
+        self.service, self.grace = app.service, grace
+        self.engine = app.service.engine
         self.signal: int | None = None
         self._hurry = asyncio.Event()
 
@@ -79,6 +82,9 @@ class Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """As uvicorn's, without raising the signal again at the end."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         signals = (signal.SIGINT, signal.SIGTERM)
         before = {one: signal.signal(one, self.handle_exit) for one in signals}
         try:
@@ -122,19 +128,29 @@ def bind(settings: Settings) -> socket.socket:
     return listener
 
 
+def make_server(llm: LLM, settings: Settings) -> Server:
+    """A server that is ready to run on a listening socket."""
+    logging.getLogger("uvicorn.access").disabled = True  # it would write paths
+    app = create_app(llm, settings)
+    options: dict[str, Any] = {"http": Protocol, "loop": "asyncio", "ws": "none", "lifespan": "on"}
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, server_header=False, proxy_headers=False,
+        limit_concurrency=MOST_CONNECTIONS, timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=FLUSH_SECONDS, h11_max_incomplete_event_size=HEADER_BUFFER, **options,
+    )  # fmt: skip
+    return Server(config, app, settings.grace)
+
+
 def serve(llm: LLM, settings: Settings, log_level: str, ready: Callable[[str], None]) -> int:
     """Answer requests until a signal, which is returned. `ready` gets the address once it is listened on."""
     logs.configure(log_level)
     with bind(settings) as listener:
-        host, port = listener.getsockname()[:2]
-        app = create_app(llm, settings)
-        options: dict[str, Any] = {"http": Protocol, "loop": "asyncio", "ws": "none", "lifespan": "on"}
-        config = uvicorn.Config(
-            app, log_config=None, access_log=False, server_header=False, proxy_headers=False,
-            limit_concurrency=MOST_CONNECTIONS, timeout_keep_alive=IDLE_SECONDS,
-            timeout_graceful_shutdown=FLUSH_SECONDS, h11_max_incomplete_event_size=HEADER_BUFFER, **options,
-        )  # fmt: skip
-        server = Server(config, app, settings.grace)
-        ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+        server = make_server(llm, settings)
+        ready(address_of(listener))
         server.run(sockets=[listener])
         return server.signal or 0
+
+
+def address_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -10,10 +10,7 @@ import llguidance
 
 from mindnano.server.answer import THINK_CLOSE, THINK_OPEN
 from mindnano.server.tools.form import Tool, ToolForm
-from mindnano.server.tools.markers import Markers
-
-# White space between the parts of JSON: enough for any indentation, too little to go on for ever.
-_JSON_SPACE = r"[ \n\t]{0,32}"
+from mindnano.server.tools.markers import JSON_SPACE, Markers
 
 
 @dataclass(frozen=True)
@@ -24,8 +21,7 @@ class JsonFormat:
     strict: bool = True
 
     def rule(self) -> str:
-        options = {"lenient": not self.strict, "whitespace_flexible": True, "whitespace_pattern": _JSON_SPACE}
-        return f"%json {json.dumps(self.schema | {'x-guidance': options})}"
+        return f"%json {json.dumps(self.schema | {'x-guidance': {'lenient': not self.strict, **JSON_SPACE}})}"
 
 
 @dataclass(frozen=True)

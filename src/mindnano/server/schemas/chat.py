@@ -176,7 +176,7 @@ class ChatRequest(Request):
     modalities: list[Literal["text"]] | None = None
     verbosity: Literal["medium"] | None = None
     store: Literal[False] | None = None
-    metadata: dict[str, str] | None = None
+    metadata: Annotated[dict[str, str], Meta(max_length=0)] | None = None
 
 
 class TopLogprob(Body, kw_only=False):

@@ -11,7 +11,7 @@ from typing import Any
 from mindnano.errors import MindNanoError, shorten
 from mindnano.server.tools import schema as schemas
 from mindnano.server.tools.form import Arguments, Called, Tool
-from mindnano.server.tools.markers import Markers
+from mindnano.server.tools.markers import JSON_SPACE, Markers
 
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
 KEY, KEY_END, VALUE, VALUE_END = "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"
@@ -121,7 +121,7 @@ class _Rules:
         for definitions in ("$defs", "definitions"):
             if definitions in self.root:
                 whole.setdefault(definitions, self.root[definitions])
-        whole["x-guidance"] = {"lenient": not self.tool.strict, "whitespace_flexible": False}
+        whole["x-guidance"] = {"lenient": not self.tool.strict, **JSON_SPACE}
         return f"%json {json.dumps(whole)}"
 
 

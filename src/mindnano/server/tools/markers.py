@@ -6,6 +6,9 @@ import json
 from collections.abc import Collection
 
 TEXT = r"/(.|\n)*/"
+# White space between the parts of JSON, as options of llguidance: enough for any indentation, too little to go on for
+# ever.
+JSON_SPACE = {"whitespace_flexible": True, "whitespace_pattern": r"[ \n\t]{0,32}"}
 
 
 class Markers:
