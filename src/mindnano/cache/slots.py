@@ -22,6 +22,7 @@ class Slot:
         self.capacity = capacity
         self.length = 0
         self._reserved = 0
+        self.layer = 0  # how many layers the block in prefill has gone through
 
     @property
     def touched(self) -> int:
@@ -67,6 +68,10 @@ class SlotPool:
     def free(self) -> int:
         return len(self._free)
 
+    @property
+    def taken(self) -> list[Slot]:
+        return [slot for slot in self.slots if slot.index not in self._free]
+
     def take(self) -> Slot:
         """A free slot, empty. Raises IndexError when there is none: ask `free` first."""
         slot = self.slots[self._free.pop()]
@@ -78,7 +83,7 @@ class SlotPool:
         self._free.append(slot.index)
 
     def clear(self, slot: Slot) -> None:
-        slot.length = 0
+        slot.length = slot.layer = 0
         for state in self.states.values():
             state.reset(slot.index)
 

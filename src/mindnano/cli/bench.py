@@ -19,6 +19,7 @@ def build(sort_key: int) -> App:
     )
     app.command(kernels, name="kernels")
     app.command(depth, name="depth")
+    app.command(serving, name="serving")
     return app
 
 
@@ -68,3 +69,29 @@ def depth(
         decode,
         json,
     )
+
+
+def serving(
+    model: Model = None,
+    /,
+    *,
+    url: Annotated[
+        str | None,
+        Parameter(
+            help="A running server's address; left out, one of its own is started.", show_default=False
+        ),
+    ] = None,
+    tokens: Annotated[str, Parameter(help="Tokens of the long prompt.")] = "16K",
+    answers: Annotated[int, Parameter(help="Tokens of the answers whose speed is compared.")] = 64,
+    rounds: Annotated[int, Parameter(help="How often each is measured.")] = 3,
+    kv: Annotated[KVFormat, Parameter(help="Format of the KV cache.")] = "int8",
+    threads: Annotated[
+        int | None, Parameter(help="Threads; left out, one a core.", show_default=False)
+    ] = None,
+    json: Json = False,
+) -> None:
+    """What sharing a server costs: four answers against one, and a long prompt beside running answers."""
+    from mindnano.bench.serving import run
+
+    options = ["--kv", kv] + ([] if threads is None else ["--threads", str(threads)])
+    run(model, url, parse_size(tokens), answers, rounds, options, json)

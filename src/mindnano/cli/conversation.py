@@ -37,7 +37,7 @@ class Conversation:
     def __init__(self, llm: LLM, params: SamplingParams, session_dir: str | None) -> None:
         self.llm, self.params, self.thinking = llm, params, False
         self.messages: list[dict[str, Any]] = []
-        self._session_dir = Path(session_dir) if session_dir else _default_session_dir()
+        self._session_dir = Path(session_dir) if session_dir else default_session_dir()
         self._last: Completion | None = None
         self._commands: dict[str, Callable[[str], None]] = {
             "/think": self.think,
@@ -165,6 +165,6 @@ def _message(interactive: bool) -> str:
     return "\n".join(lines)
 
 
-def _default_session_dir() -> Path:
+def default_session_dir() -> Path:
     data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
     return Path(data) / "mindnano" / "sessions"

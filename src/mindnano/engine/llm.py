@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,9 +34,9 @@ from mindnano.engine.memory import (
 )
 from mindnano.engine.memory.guard import MemoryGuard
 from mindnano.engine.params import SamplingParams
-from mindnano.engine.sampling import Sampler
+from mindnano.engine.sampling import Sampler, TokenMask
 from mindnano.engine.scheduler import END, MESSAGE, Scheduler
-from mindnano.engine.sequence import Sequence
+from mindnano.engine.sequence import Progress, Sequence
 from mindnano.engine.text import TextStream
 from mindnano.engine.timings import Timings, peak_rss_mib
 from mindnano.errors import ContextLengthError, MindNanoError, OutOfMemoryError
@@ -69,7 +69,7 @@ class Stream:
         sequence, sent = self._sequence, 0
         try:
             while not sequence.finished:
-                self._llm._step()
+                self._llm.step()
                 tokens = [sampled.token for sampled in sequence.output[sent:]]
                 sent += len(tokens)
                 text = sequence.text.take()
@@ -81,8 +81,8 @@ class Stream:
         finally:
             if not sequence.finished:
                 sequence.cancel()
-                self._llm._step()
-        self._result = self._llm._completion(sequence)
+                self._llm.step()
+        self._result = self._llm.result(sequence)
 
     @property
     def result(self) -> Completion:
@@ -186,7 +186,7 @@ class LLM:
 
     def stream(self, prompt: str | Seq[int], params: SamplingParams | None = None) -> Stream:
         """Complete `prompt`, giving text as it comes. Leaving the iterator early cancels the request."""
-        return Stream(self, self._submit(self._tokens(prompt), params or SamplingParams()))
+        return Stream(self, self.submit(self.request(self._tokens(prompt), params or SamplingParams())))
 
     def generate_many(
         self, prompts: Seq[str | Seq[int]], params: SamplingParams | Seq[SamplingParams] | None = None
@@ -194,10 +194,12 @@ class LLM:
         """Complete several prompts; as many as there are slots are decoded together."""
         if params is None or isinstance(params, SamplingParams):
             params = [params or SamplingParams()] * len(prompts)
-        sequences = [self._submit(self._tokens(p), one) for p, one in zip(prompts, params, strict=True)]
+        sequences = [
+            self.submit(self.request(self._tokens(p), one)) for p, one in zip(prompts, params, strict=True)
+        ]
         while not all(sequence.finished for sequence in sequences):
-            self._step()
-        return [self._completion(sequence) for sequence in sequences]
+            self.step()
+        return [self.result(sequence) for sequence in sequences]
 
     def chat(
         self, messages: Seq[Mapping[str, Any]], params: SamplingParams | None = None, thinking: bool = False
@@ -211,11 +213,17 @@ class LLM:
     def stream_chat(
         self, messages: Seq[Mapping[str, Any]], params: SamplingParams | None = None, thinking: bool = False
     ) -> Stream:
-        return Stream(self, self._submit(self.chat_tokens(messages, thinking), params or SamplingParams()))
+        prompt = self.chat_tokens(messages, thinking)
+        return Stream(self, self.submit(self.request(prompt, params or SamplingParams())))
 
-    def chat_tokens(self, messages: Seq[Mapping[str, Any]], thinking: bool = False) -> list[int]:
+    def chat_tokens(
+        self,
+        messages: Seq[Mapping[str, Any]],
+        thinking: bool = False,
+        tools: Seq[Mapping[str, Any]] | None = None,
+    ) -> list[int]:
         """The prompt of a conversation as token ids."""
-        return self.chat_template.encode(self.tokenizer, messages, enable_thinking=thinking)
+        return self.chat_template.encode(self.tokenizer, messages, enable_thinking=thinking, tools=tools)
 
     def save_session(
         self,
@@ -224,16 +232,20 @@ class LLM:
         messages: Seq[Mapping[str, Any]],
         settings: Mapping[str, Any] | None = None,
         replace: bool = True,
+        tools: Seq[Mapping[str, Any]] | None = None,
     ) -> SessionInfo:
         """Keep a conversation, and what was computed of it, as one file of a store or folder.
 
-        `messages` and `settings` (JSON values) come back from `load_session`. Other requests go on while the file
+        `messages` and `settings` (JSON values) come back from `load_session`; `tools` are those that the
+        conversation was asked with. Other requests go on while the file
         is written. Raises MindNanoError where nothing of the conversation is in the prefix cache any more, and as
         SessionStore.save.
         """
         check_name(name)
+        forms = self._chat_forms(messages, tools)
         with self._lock:
-            held = self._prefixes.chain(self._prefixes.find(self._chat_tokens_any(messages)).node)
+            found = max((self._prefixes.find(tokens) for tokens in forms), key=lambda hit: hit.reused)
+            held = self._prefixes.chain(found.node)
             pieces = self._prefixes.export(held)
             for node in held:
                 self._prefixes.pin(node)
@@ -276,10 +288,11 @@ class LLM:
                 saved.info, saved.messages, saved.settings, self._prefixes.adopt(room, pieces, weights)
             )
 
-    def _chat_tokens_any(self, messages: Seq[Mapping[str, Any]]) -> list[int]:
-        """The prompt form of a conversation that has most in common with what is kept."""
-        forms = [self.chat_tokens(messages, thinking) for thinking in (False, True)]
-        return max(forms, key=lambda tokens: self._prefixes.find(tokens).reused)
+    def _chat_forms(
+        self, messages: Seq[Mapping[str, Any]], tools: Seq[Mapping[str, Any]] | None
+    ) -> list[list[int]]:
+        """The prompts that a conversation may have been asked with."""
+        return [self.chat_tokens(messages, thinking, tools) for thinking in (False, True)]
 
     def _binding(self) -> Binding:
         """What a session's rows and states are only valid with."""
@@ -360,25 +373,83 @@ class LLM:
         if len(tokens) + more > self.context:
             raise ContextLengthError(
                 f"prompt: {len(tokens)} tokens{f' and {more} to generate' if more else ''} exceed the context of "
-                f"{self.context}; shorten the prompt or raise --ctx"
+                f"{self.context}; shorten the prompt or raise --ctx",
+                len(tokens) + more,
+                self.context,
             )
         return tokens
 
-    def _submit(self, prompt: list[int], params: SamplingParams) -> Sequence:
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """Tokens that end an answer: those of the configuration and those of the tokenizer."""
+        return frozenset(self.config.eos_token_ids) | frozenset(self.tokenizer.eos_token_ids)
+
+    def request(
+        self,
+        prompt: list[int],
+        params: SamplingParams,
+        *,
+        mask: TokenMask | None = None,
+        stop_after: str = "",
+        shown: Collection[int] = (),
+        client: str = "",
+    ) -> Sequence:
+        """A request for `submit`, checked: MindNanoError where prompt or parameters can't be served.
+
+        mask: which tokens may come. stop_after: stop strings count only after this text. shown: special tokens
+        that are text in the answer. client: who asks, for turns in the queue. Safe to call from any thread.
+        """
         self._checked(prompt, more=1)
-        eos = frozenset(self.config.eos_token_ids) | frozenset(self.tokenizer.eos_token_ids)
-        sequence = Sequence(
+        return Sequence(
             prompt=prompt,
             params=params,
-            sampler=Sampler(params, prompt, self.config.vocab_size),
-            text=TextStream(self.tokenizer, params.stop),
-            eos_token_ids=eos,
+            sampler=Sampler(params, prompt, self.config.vocab_size, mask),
+            text=TextStream(self.tokenizer, params.stop, stop_after, shown),
+            eos_token_ids=self.eos_token_ids,
+            client=client,
         )
+
+    def submit(self, sequence: Sequence) -> Sequence:
+        """Queue a request; `step` until it is finished, then take its `result`."""
         with self._lock:
             self._scheduler.submit(sequence)
         return sequence
 
-    def _step(self) -> None:
+    @property
+    def idle(self) -> bool:
+        """Whether `step` has nothing to do."""
+        return self._scheduler.idle
+
+    @property
+    def slots(self) -> int:
+        """Sequences that can run at once."""
+        return len(self._pool.slots)
+
+    @property
+    def free_slots(self) -> int:
+        return self._pool.free
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens in the slots that are taken."""
+        return sum(slot.length for slot in self._pool.taken)
+
+    @property
+    def busy_seconds(self) -> Mapping[str, float]:
+        """Seconds of work so far: prefill and decode."""
+        return dict(self._scheduler.seconds)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the prefix checkpoints."""
+        return self._prefixes.nbytes
+
+    def progress(self, sequence: Sequence) -> Progress | None:
+        """How far a prompt is; None unless it is in prefill. For the thread that calls `step`."""
+        return self._scheduler.progress(sequence)
+
+    def step(self) -> None:
+        """One piece of work for the requests at hand. An error ends them all and is raised."""
         with self._lock:
             try:
                 self._scheduler.step()
@@ -386,7 +457,8 @@ class LLM:
                 self._scheduler.abort(error)
                 raise
 
-    def _completion(self, sequence: Sequence) -> Completion:
+    def result(self, sequence: Sequence) -> Completion:
+        """The answer of a finished request. Raises MindNanoError where the engine failed."""
         if isinstance(sequence.error, OutOfMemoryError):
             raise sequence.error
         if sequence.error is not None:

@@ -9,6 +9,7 @@ from mindnano.cache.slots import kv_bytes, state_bytes
 from mindnano.checkpoint import ModelSummary
 from mindnano.checkpoint.config import ModelConfig
 from mindnano.engine.memory import scratch
+from mindnano.engine.turns import SHORT
 
 MIB = 1 << 20
 RUNTIME_BYTES = 56 * MIB  # interpreter, libraries, a command around: 47 to 57 MiB measured
@@ -124,10 +125,10 @@ def tokenizer_memory(vocabulary: int, file: int) -> int:
 
 
 def _fixed_scratch(setup: Setup, context: int) -> int:
-    block = min(setup.block, context)
-    return scratch.prefill_bytes(setup.config, setup.layout, block, setup.dense) + scratch.decode_bytes(
-        setup.config, setup.layout, setup.slots, setup.dense
-    )
+    """A block's, that of a short prompt that comes between, and a decode step's."""
+    blocks = [min(setup.block, context)] + [min(SHORT, context)] * (setup.slots > 1)
+    prefill = sum(scratch.prefill_bytes(setup.config, setup.layout, block, setup.dense) for block in blocks)
+    return prefill + scratch.decode_bytes(setup.config, setup.layout, setup.slots, setup.dense)
 
 
 def _growing_scratch(setup: Setup, context: int) -> int:

@@ -1,0 +1,81 @@
+"""The ASGI application: routes, errors, start and end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from mindnano.engine.llm import LLM
+from mindnano.server import openapi
+from mindnano.server.counters import Metrics
+from mindnano.server.engine_thread import EngineThread
+from mindnano.server.errors import ApiError
+from mindnano.server.metrics import State
+from mindnano.server.routes import APIS
+from mindnano.server.safety import Guard, error_response
+from mindnano.server.service import Service
+from mindnano.server.sessions import save_marked
+from mindnano.server.settings import Settings
+
+_ALLOWED_HEADERS = ("authorization", "content-type", "x-api-key", "x-mindnano-progress", "anthropic-version")
+
+
+def create_app(llm: LLM, settings: Settings) -> Guard:
+    """The application for one model; the engine's thread lives as long as its lifespan."""
+    counted = Metrics()
+    service = Service(settings, llm, EngineThread(llm, settings.queue, counted), counted)
+    counted.registry.register(State(service))
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        service.engine.start()
+        try:
+            yield
+        finally:
+            service.engine.stop()
+            await asyncio.to_thread(save_marked, service)
+
+    routes: list[Route | Mount] = [api.route() for api in APIS]
+    if (settings.page_dir / "index.html").is_file():
+        routes.append(Mount("/", StaticFiles(directory=settings.page_dir, html=True)))
+    app = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        middleware=[_cors(settings.origins)] if settings.origins else [],
+        exception_handlers={HTTPException: _refused},
+    )
+    app.router.redirect_slashes = False
+    app.state.service = service
+    app.state.openapi = msgspec.json.encode(openapi.build(APIS))
+    return Guard(app, service)
+
+
+def _cors(origins: tuple[str, ...]) -> Middleware:
+    return Middleware(
+        CORSMiddleware,
+        allow_origins=origins,
+        allow_methods=("GET", "POST", "PATCH", "DELETE"),
+        allow_headers=_ALLOWED_HEADERS,
+        expose_headers=("retry-after",),
+        max_age=600,
+    )
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """What starlette itself refuses."""
+    assert isinstance(error, HTTPException)
+    words = {404: "there is nothing at this path", 405: "this method is not for this path"}
+    message = words.get(error.status_code, error.detail)
+    found = ApiError(error.status_code, message, headers=dict(error.headers or {}))
+    return error_response(found, request.url.path)
