@@ -23,7 +23,11 @@ def shorten(value: object, limit: int = 80) -> str:
 
 
 class ContextLengthError(MindNanoError):
-    """A prompt that doesn't fit the context."""
+    """A prompt that doesn't fit: `needed` tokens, with those that must be generated, of `context`."""
+
+    def __init__(self, message: str, needed: int, context: int) -> None:
+        super().__init__(message)
+        self.needed, self.context = needed, context
 
 
 class EngineError(MindNanoError):

@@ -295,7 +295,9 @@ class LLM:
         if len(tokens) + more > self.context:
             raise ContextLengthError(
                 f"prompt: {len(tokens)} tokens{f' and {more} to generate' if more else ''} exceed the context of "
-                f"{self.context}; shorten the prompt or raise --ctx"
+                f"{self.context}; shorten the prompt or raise --ctx",
+                len(tokens) + more,
+                self.context,
             )
         return tokens
 

@@ -25,6 +25,7 @@ class Ask:
     choices: int = 1
     tools: list[dict[str, Any]] = field(default_factory=list)
     client: str = ""
+    goes_on: bool = False  # the last message is an answer whose text is continued
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,14 @@ def submit(service: Service, sequences: list[Sequence]) -> Job:
 def _prepare(service: Service, ask: Ask) -> tuple[list[Sequence], bool]:
     """On a worker thread."""
     llm = service.llm
-    prompt = llm.chat_tokens(ask.messages, ask.thinking, ask.tools or None)
+    messages, final = (ask.messages[:-1], ask.messages[-1]) if ask.goes_on else (ask.messages, None)
+    thinking = ask.thinking or bool(final and final.get("reasoning_content"))
+    prompt = llm.chat_tokens(messages, thinking, ask.tools or None)
     thinks = opens_thinking(llm.tokenizer.decode(prompt[-64:], skip_special=False))
+    if final is not None:
+        so_far = answer_so_far(final, thinks)
+        prompt += llm.tokenizer.encode(so_far)
+        thinks = thinks and THINK_CLOSE not in so_far
     sequences = []
     for choice in range(ask.choices):
         sampling = dict(ask.sampling)
@@ -83,6 +90,12 @@ def _prepare(service: Service, ask: Ask) -> tuple[list[Sequence], bool]:
             )
         )
     return sequences, thinks
+
+
+def answer_so_far(message: dict[str, Any], thinks: bool) -> str:
+    """An answer as the model wrote it, to stand after the prompt it was asked with."""
+    reasoning, content = message.get("reasoning_content") or "", message.get("content") or ""
+    return reasoning + (THINK_CLOSE + content if content else "") if thinks else content
 
 
 def opens_thinking(end: str) -> bool:

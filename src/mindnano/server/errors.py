@@ -21,17 +21,24 @@ class ApiError(Exception):
         code: str | None = None,
         param: str | None = None,
         headers: dict[str, str] | None = None,
+        needed_tokens: int | None = None,
+        context_tokens: int | None = None,
     ) -> None:
         super().__init__(message)
         self.status, self.message, self.kind, self.code, self.param = status, message, kind, code, param
+        self.needed_tokens, self.context_tokens = needed_tokens, context_tokens
         self.headers = headers or {}
 
 
-class ErrorObject(msgspec.Struct):
+class ErrorObject(msgspec.Struct, omit_defaults=True):
+    """The last two, of this server, come with `context_length_exceeded`."""
+
     message: str
     type: str
     param: str | None
     code: str | None
+    needed_tokens: int | None = None
+    context_tokens: int | None = None
 
 
 class ErrorBody(msgspec.Struct):
@@ -64,7 +71,11 @@ _ANTHROPIC_KINDS = {
 
 
 def openai_body(error: ApiError) -> ErrorBody:
-    return ErrorBody(ErrorObject(error.message, error.kind, error.param, error.code))
+    return ErrorBody(
+        ErrorObject(
+            error.message, error.kind, error.param, error.code, error.needed_tokens, error.context_tokens
+        )
+    )
 
 
 def anthropic_body(error: ApiError) -> AnthropicErrorBody:
@@ -88,7 +99,10 @@ def from_exception(error: BaseException) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ContextLengthError):
-        return ApiError(400, str(error), code="context_length_exceeded", param="messages")
+        return ApiError(
+            400, str(error), code="context_length_exceeded", param="messages",
+            needed_tokens=error.needed, context_tokens=error.context,
+        )  # fmt: skip
     if isinstance(error, EngineError):
         return ApiError(500, str(error), kind="server_error", code="engine_error")
     if isinstance(error, MindNanoError):

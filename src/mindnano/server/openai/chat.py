@@ -20,7 +20,7 @@ from mindnano.server.ask import Ask, Running
 from mindnano.server.decode import read
 from mindnano.server.engine_thread import Failed, Finished, Tokens
 from mindnano.server.errors import from_exception, plain, unsupported
-from mindnano.server.openai.params import chat_messages, sampling, thinks
+from mindnano.server.openai.params import chat_messages, goes_on, sampling, thinks
 from mindnano.server.schemas import chat as c
 from mindnano.server.schemas.common import PromptDetails, Usage
 from mindnano.server.service import Service, client_of, service_of
@@ -38,6 +38,7 @@ async def create(request: Request) -> Response:
         thinking=thinks(body, service.settings.thinking),
         choices=body.n or 1,
         client=client_of(request, body.user),
+        goes_on=goes_on(body),
     )
     running = await sse.while_connected(request, asking.start(service, ask))
     head: dict[str, Any] = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}

@@ -63,3 +63,21 @@ def thinks(body: c.ChatRequest, default: bool) -> bool:
     if wanted not in (None, effort):
         raise invalid("reasoning_effort", f"{body.reasoning_effort} contradicts enable_thinking")
     return effort
+
+
+def goes_on(body: c.ChatRequest) -> bool:
+    """Whether the last message is an answer that is continued."""
+    if not body.continue_final_message:
+        return False
+    final = body.messages[-1]
+    if (
+        len(body.messages) < 2
+        or not isinstance(final, c.AssistantMessage)
+        or isinstance(final.content, list)
+        or final.tool_calls
+    ):
+        raise invalid(
+            "continue_final_message",
+            "expected the last message to be an assistant's text, after another message",
+        )
+    return True

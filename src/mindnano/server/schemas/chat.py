@@ -138,7 +138,7 @@ class TemplateKwargs(Part):
 
 class ChatRequest(Request):
     """OpenAI's chat completion, with top_k, min_p, repetition_penalty, ignore_eos, chat_template_kwargs, progress
-    and session of this server."""
+    and session of this server, and continue_final_message: the last message is an answer that goes on (vLLM's name)."""
 
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)]
     model: str | None = None
@@ -166,6 +166,7 @@ class ChatRequest(Request):
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: TemplateKwargs | None = None
     reasoning_effort: Effort | None = None
+    continue_final_message: bool | None = None
     progress: bool | None = None
     session: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
     user: Annotated[str, Meta(max_length=512)] | None = None

@@ -3,6 +3,12 @@ import { ApiError, Unreachable, stream } from "./api.js";
 import { emit } from "./bus.js";
 import { settings } from "./settings.js";
 
+// A page that is left loses its connections first: that is no lost server.
+let leaving = false;
+for (const [event, value] of [["beforeunload", true], ["pagehide", true], ["pageshow", false]]) {
+  addEventListener(event, () => { leaving = value; });
+}
+
 const running = new Map(); // conversation id -> Answer
 
 export const answerOf = (talk) => running.get(talk.id) ?? null;
@@ -59,14 +65,15 @@ export class Answer {
     const { temperature, top_p, max_tokens, thinking } = settings;
     const chosen = Object.entries({ temperature, top_p, max_tokens }).filter(([, value]) => value !== null);
     const messages = requestMessages(this.talk, this.message);
-    if (this.goOn) messages.push({ role: "assistant", content: this.message.content });
+    const { content, reasoning } = this.message, further = this.goOn;
+    if (further) messages.push({ role: "assistant", content, ...(reasoning ? { reasoning_content: reasoning } : {}) });
     return {
       messages,
       stream: true,
       stream_options: { include_usage: true },
       progress: true,
-      chat_template_kwargs: { enable_thinking: thinking && !this.goOn },
-      ...(this.goOn ? { continue_final_message: true, add_generation_prompt: false } : {}),
+      chat_template_kwargs: { enable_thinking: further ? Boolean(reasoning) : thinking },
+      ...(further ? { continue_final_message: true } : {}),
       ...Object.fromEntries(chosen),
     };
   }
@@ -74,8 +81,8 @@ export class Answer {
   progress(value) {
     if (this.phase === "writing") return;
     this.phase = "reading";
-    this.read = value.done;
-    this.total = value.total;
+    this.read = value.tokens_done;
+    this.total = value.tokens_total;
     this.secondsLeft = value.seconds_left ?? null;
   }
 
@@ -87,6 +94,7 @@ export class Answer {
       this.first ??= now;
       this.last = now;
       this.phase = "writing";
+      this.read = this.total;
       this.tokens += 1;
       if (thought) {
         message.reasoning = (message.reasoning ?? "") + thought;
@@ -106,7 +114,7 @@ export class Answer {
   ended(error) {
     const { message } = this;
     if (this.abort.signal.aborted) message.status = "stopped";
-    else if (error instanceof Unreachable) Object.assign(message, { status: "interrupted", reason: "server" });
+    else if (error instanceof Unreachable) Object.assign(message, { status: "interrupted", reason: leaving ? "reload" : "server" });
     else if (error instanceof ApiError) {
       const { message: text, code, status, details } = error;
       Object.assign(message, { status: "failed", error: { text, code, status, details } });

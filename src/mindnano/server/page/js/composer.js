@@ -25,7 +25,7 @@ export class Composer {
     byId("composer").addEventListener("submit", (event) => { event.preventDefault(); this.submit(); });
     byId("think").addEventListener("click", () => change({ thinking: !settings.thinking }));
     byId("attach").addEventListener("click", () => byId("file").click());
-    byId("file").addEventListener("change", (event) => { this.add(event.target.files); event.target.value = ""; });
+    byId("file").addEventListener("change", (event) => { this.add([...event.target.files]); event.target.value = ""; });
     this.takeDrops();
   }
 
@@ -83,7 +83,7 @@ export class Composer {
 
   countSoon() {
     if (this.text().trim()) this.count();
-    else { this.count.cancel?.(); this.setTokens(0); }
+    else this.setTokens(0);
   }
 
   async countTokens() {
@@ -142,6 +142,6 @@ export class Composer {
       form.classList.toggle("over", event.type === "dragover");
     };
     for (const name of ["dragover", "dragleave", "drop"]) view.addEventListener(name, over);
-    view.addEventListener("drop", (event) => { if (event.dataTransfer?.files.length) this.add(event.dataTransfer.files); });
+    view.addEventListener("drop", (event) => { if (event.dataTransfer?.files.length) this.add([...event.dataTransfer.files]); });
   }
 }

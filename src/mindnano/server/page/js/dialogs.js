@@ -34,7 +34,7 @@ export const confirm = (title, text, submit) => ask({ title, fields: [el("p", {}
 
 /** One line of text. `hint(value)` may say something about it while it is typed. */
 export function askName({ title, text = null, value, submit, hint = () => null, label = t("name") }) {
-  const input = el("input", { type: "text", id: "dialog-name", required: true, maxlength: "100", pattern: "[^/\\\\]+" });
+  const input = el("input", { type: "text", id: "dialog-name", required: true, maxlength: "100", pattern: "[^\\/\\\\]+" });
   const said = el("p", { class: "hint", role: "status" });
   input.value = value;
   const look = () => { said.textContent = hint(input.value.trim()) ?? ""; };

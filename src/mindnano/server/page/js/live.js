@@ -2,7 +2,7 @@
 import { answerOf } from "./answer.js";
 import { byId, el } from "./dom.js";
 import { bytes, number, seconds, t } from "./i18n.js";
-import { contextTokens, sum, used } from "./rule.js";
+import { contextTokens, lastTimings, sum, used } from "./rule.js";
 import { server } from "./server.js";
 
 function state(answer) {
@@ -33,7 +33,7 @@ export function figures(timings, answer = null) {
 
 export function drawLive(talk) {
   const answer = answerOf(talk);
-  const timings = [...talk.messages].reverse().find((one) => one.timings)?.timings ?? null;
+  const timings = lastTimings(talk);
   const [kind, text] = state(answer), context = contextTokens();
   const items = figures(answer ? null : timings, answer).map(([value, what]) => el("span", { class: "figure" }, el("b", {}, value), ` ${what}`));
   if (context) items.push(el("span", {}, t("contextOf", { used: sum(used(talk)), total: context })));

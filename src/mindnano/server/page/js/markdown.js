@@ -34,7 +34,10 @@ function fragment(tokens) {
     if (!link.hasAttribute("href")) link.replaceWith(...link.childNodes);
     else Object.assign(link, { target: "_blank", rel: "noopener noreferrer nofollow" });
   }
-  for (const box of made.querySelectorAll("input")) if (box.type !== "checkbox") box.remove();
+  for (const box of made.querySelectorAll("input")) {
+    if (box.type !== "checkbox") box.remove();
+    else box.setAttribute("aria-label", t(box.checked ? "taskDone" : "taskOpen"));
+  }
   for (const node of made.querySelectorAll("[class]")) {
     if (!(node.localName === "code" && /^language-[\w+#.-]{1,30}$/.test(node.className))) node.removeAttribute("class");
   }

@@ -1,8 +1,7 @@
 // The memory plan: what each context, layout and format would take, against what this machine has.
-import { request } from "./api.js";
 import { el } from "./dom.js";
 import { bytes, number, t, tokens } from "./i18n.js";
-import { server } from "./server.js";
+import { readProps, server } from "./server.js";
 
 const PARTS = ["weights", "kv", "states", "checkpoints", "scratch", "runtime"];
 const VERDICTS = { fits: "fits", tight: "tight", "does not fit": "over", "beyond trained context": "beyond" };
@@ -13,12 +12,9 @@ export const kindOf = ({ kv_layout, kv_format }) => `${kv_layout} ${kv_format}`;
 
 export async function drawMemory(view) {
   if (!server.props) view.replaceChildren(el("p", { class: "nothing" }, t("asking")));
-  try {
-    server.props = await request("props");
-  } catch {
-    if (!server.props) { view.replaceChildren(el("p", { class: "nothing" }, t("gone"))); return; }
-  }
-  const plan = server.props.memory_plan;
+  await readProps();
+  if (!server.props) { view.replaceChildren(el("p", { class: "nothing" }, t("gone"))); return; }
+  const { plan } = server.props;
   if (!plan?.rows?.length) { view.replaceChildren(el("p", { class: "nothing" }, t("noPlan"))); return; }
   const kinds = [...new Set(plan.rows.map(kindOf))];
   if (!kinds.includes(chosen)) chosen = kinds.includes(kindOf(server.props)) ? kindOf(server.props) : kinds[0];

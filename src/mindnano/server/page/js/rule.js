@@ -6,21 +6,15 @@ import { server } from "./server.js";
 
 /** Tokens of the conversation in the model: { cached, prompt, answer }, from the running answer or the last one. */
 export function used(talk) {
-  const running = answerOf(talk);
-  const timed = [...talk.messages].reverse().find((one) => one.timings)?.timings;
-  if (running && running.total !== null) {
-    return { cached: running.cached ?? 0, prompt: running.read - (running.cached ?? 0), answer: running.tokens };
-  }
-  const last = talk.messages.at(-1);
-  if (!timed || (!last?.timings && !running)) return timed ? whole(timed) : { cached: 0, prompt: 0, answer: running?.tokens ?? 0 };
-  return whole(timed);
+  const running = answerOf(talk), timings = lastTimings(talk);
+  if (running && running.total !== null) return { cached: 0, prompt: running.read, answer: running.tokens };
+  if (!timings) return { cached: 0, prompt: 0, answer: running?.tokens ?? 0 };
+  const { cached_tokens: cached, prompt_tokens: prompt, completion_tokens: answer } = timings;
+  return { cached, prompt: prompt - cached, answer };
 }
 
-const whole = (timings) => ({
-  cached: timings.cached_tokens,
-  prompt: timings.prompt_tokens - timings.cached_tokens,
-  answer: timings.completion_tokens,
-});
+/** Of the last answer that came to its end, or null. */
+export const lastTimings = (talk) => talk.messages.findLast((one) => one.timings)?.timings ?? null;
 
 export const sum = ({ cached, prompt, answer }) => cached + prompt + answer;
 

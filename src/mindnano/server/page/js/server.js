@@ -25,13 +25,22 @@ async function look() {
   timer = setTimeout(look, state === "ready" ? READY_PAUSE : GONE_PAUSE);
 }
 
-async function readProps() {
+/** Asks for /props; what was read before stays where that fails. */
+export async function readProps() {
   try {
-    server.props = await request("props");
+    server.props = facts(await request("props"));
     emit("props", server.props);
   } catch {
     // what was read before stays; /health says whether the server is there
   }
+}
+
+/** What the page uses of /props. Sizes in bytes. */
+function facts({ model, context, slots, kv, memory }) {
+  return {
+    model: model.path, synthetic: model.synthetic, context, slots, kv_layout: kv.layout, kv_format: kv.format,
+    available_memory: memory.available_mib * 1024 ** 2, plan: memory.report,
+  };
 }
 
 /** Look now, e.g. because a request has just failed. */

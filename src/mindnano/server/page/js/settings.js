@@ -30,6 +30,7 @@ export function loadSettings() {
   } catch {
     // damaged or blocked: what follows keeps the first values
   }
+  if (typeof kept !== "object") return;
   for (const name of Object.keys(FIELDS)) if (name in kept && allowed(name, kept[name])) settings[name] = kept[name];
 }
 

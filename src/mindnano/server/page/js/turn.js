@@ -61,6 +61,7 @@ export class AnswerTurn {
   constructor(message, talk, acts) {
     Object.assign(this, { message, talk, acts });
     this.text = new MarkdownView();
+    this.text.node.classList.add("said");
     this.thoughts = new MarkdownView();
     this.tail = el("span", { class: "tail" });
     this.thinkingLabel = el("span", {});
@@ -123,8 +124,8 @@ export class AnswerTurn {
     if (!said || this.ended.dataset.said === said.text) return;
     this.ended.dataset.said = said.text;
     this.ended.className = said.bad ? "ended bad" : "ended";
-    const { content, status } = this.message;
-    const goOn = content && status !== "failed" ? button({ name: "on", text: t("goOn"), kind: "plain", on: () => this.acts.goOn(this.message) }) : null;
+    const { content, reasoning, status } = this.message;
+    const goOn = (content || reasoning) && status !== "failed" ? button({ name: "on", text: t("goOn"), kind: "plain", on: () => this.acts.goOn(this.message) }) : null;
     const again = button({ name: "again", text: t(status === "failed" ? "tryAgain" : "again"), kind: "plain", on: () => this.acts.again(this.message) });
     this.ended.replaceChildren(el("span", { class: "text" }, said.text), el("span", { class: "row only-last" }, ...[goOn, again].filter(Boolean)));
   }
@@ -155,7 +156,7 @@ function ending({ status, reason, error }) {
   if (status === "interrupted") return { text: t(reason === "server" ? "endedServer" : "endedReload") };
   if (status !== "failed") return null;
   if (error.code === "context_length_exceeded") {
-    const [needed, total] = [error.details?.prompt_tokens, error.details?.context];
+    const [needed, total] = [error.details?.needed_tokens, error.details?.context_tokens];
     return { bad: true, text: needed ? t("endedTooLong", { needed, total }) : t("endedTooLongPlain") };
   }
   if (error.status === 429) return { bad: true, text: t("endedBusy") };

@@ -41,6 +41,8 @@ export default {
   more: "Show all",
   less: "Show less",
   table: "Table",
+  taskDone: "Done",
+  taskOpen: "Not done",
   systemPrompt: "System prompt",
   thinking: "Thinking",
   thoughtFor: "Thought for {time}",

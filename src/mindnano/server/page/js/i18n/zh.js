@@ -41,6 +41,8 @@ export default {
   more: "全部显示",
   less: "收起",
   table: "表格",
+  taskDone: "已完成",
+  taskOpen: "未完成",
   systemPrompt: "系统提示词",
   thinking: "思考中",
   thoughtFor: "思考了 {time}",
