@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from pathlib import Path
@@ -313,19 +313,20 @@ class LLM:
         *,
         mask: TokenMask | None = None,
         stop_after: str = "",
+        shown: Collection[int] = (),
         client: str = "",
     ) -> Sequence:
         """A request for `submit`, checked: MindNanoError where prompt or parameters can't be served.
 
-        mask: which tokens may come. stop_after: stop strings count only after this text. client: who asks, for
-        turns in the queue. Safe to call from any thread.
+        mask: which tokens may come. stop_after: stop strings count only after this text. shown: special tokens
+        that are text in the answer. client: who asks, for turns in the queue. Safe to call from any thread.
         """
         self._checked(prompt, more=1)
         return Sequence(
             prompt=prompt,
             params=params,
             sampler=Sampler(params, prompt, self.config.vocab_size, mask),
-            text=TextStream(self.tokenizer, params.stop, stop_after),
+            text=TextStream(self.tokenizer, params.stop, stop_after, shown),
             eos_token_ids=self.eos_token_ids,
             client=client,
         )

@@ -30,7 +30,7 @@ class StopMatcher:
             end, _, self.stopped = min(found)
             self._held = ""
             return text[: end - len(self.stopped)]
-        hold = max(_open_end(text, stop) for stop in self._stops)
+        hold = max(open_end(text, stop) for stop in self._stops)
         self._held = text[len(text) - hold :]
         return text[: len(text) - hold]
 
@@ -40,7 +40,7 @@ class StopMatcher:
         return held
 
 
-def _open_end(text: str, stop: str) -> int:
+def open_end(text: str, stop: str) -> int:
     """Length of the longest end of `text` that `stop` begins with; `text` doesn't contain `stop`."""
     for length in range(min(len(text), len(stop) - 1), 0, -1):
         if text.endswith(stop[:length]):

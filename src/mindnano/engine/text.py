@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from mindnano.engine.stop import StopMatcher
 from mindnano.tokenizer import IncrementalDecoder, Tokenizer
@@ -12,10 +12,13 @@ class TextStream:
     """Text of one answer. `push` adds a token; `take` gives what may be shown and wasn't taken yet.
 
     stop_after: stop strings count only after this text, e.g. the end of the reasoning; empty: from the start.
+    shown: special tokens that are text all the same.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str], stop_after: str = "") -> None:
-        self._decoder = IncrementalDecoder(tokenizer)
+    def __init__(
+        self, tokenizer: Tokenizer, stop: Sequence[str], stop_after: str = "", shown: Collection[int] = ()
+    ) -> None:
+        self._decoder = IncrementalDecoder(tokenizer, shown=shown)
         self._matcher = StopMatcher(stop)
         self._stop_after, self._tail = stop_after, ""
         self.decoded = 0  # characters of all tokens so far, also of those that are held back or cut off

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import psutil
@@ -43,23 +43,21 @@ class Timings:
         computed = self.prompt_tokens - self.cached_tokens
         return computed / self.ttft_s if computed > 0 and self.ttft_s > 0 else None
 
+    def rounded(self) -> Timings:
+        """The same for people and JSON; seconds in microseconds' resolution."""
+        return replace(
+            self,
+            ttft_s=round(self.ttft_s, 6),
+            decode_tok_s=None if self.decode_tok_s is None else round(self.decode_tok_s, 3),
+            peak_rss_mib=round(self.peak_rss_mib, 1),
+            stage_s={stage: round(seconds, 6) for stage, seconds in self.stage_s.items()},
+            mla_s={phase: round(seconds, 6) for phase, seconds in self.mla_s.items()},
+            mla_calls=dict(self.mla_calls),
+        )
+
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; seconds in microseconds' resolution."""
-        return {
-            "ttft_s": round(self.ttft_s, 6),
-            "decode_tok_s": None if self.decode_tok_s is None else round(self.decode_tok_s, 3),
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": self.completion_tokens,
-            "cached_tokens": self.cached_tokens,
-            "cached_reason": self.cached_reason,
-            "kv_layout": self.kv_layout,
-            "kv_format": self.kv_format,
-            "peak_rss_mib": round(self.peak_rss_mib, 1),
-            "stage_s": {stage: round(seconds, 6) for stage, seconds in self.stage_s.items()},
-            "mla_s": {phase: round(seconds, 6) for phase, seconds in self.mla_s.items()},
-            "mla_calls": dict(self.mla_calls),
-            "fallbacks": self.fallbacks,
-        }
+        """Plain values, ready for JSON, rounded."""
+        return asdict(self.rounded())
 
 
 def peak_rss_mib() -> float:

@@ -8,10 +8,14 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
+from mindnano.engine.grammar import Grammars
 from mindnano.engine.llm import LLM
+from mindnano.server.answer import THINK_CLOSE, THINK_OPEN
 from mindnano.server.engine_thread import EngineThread
 from mindnano.server.errors import ApiError
 from mindnano.server.settings import Settings
+from mindnano.server.tools.forms import find_form
+from mindnano.server.tools.markers import Markers
 
 
 @dataclass
@@ -23,6 +27,15 @@ class Service:
     engine: EngineThread
     started: int = field(default_factory=lambda: int(time.time()))
     preparing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
+
+    def __post_init__(self) -> None:
+        tokenizer = self.llm.tokenizer
+        self.grammars = Grammars(tokenizer, self.llm.eos_token_ids)
+        self.form = find_form(self.llm.chat_template.source)
+        special = tokenizer.special_tokens
+        self.markers = Markers(special)
+        names = (THINK_OPEN, THINK_CLOSE, *(self.form.markers if self.form else ()))
+        self.shown = frozenset(special[name] for name in names if name in special)
 
     @property
     def names(self) -> tuple[str, ...]:

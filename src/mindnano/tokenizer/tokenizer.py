@@ -31,6 +31,7 @@ class Tokenizer:
 
     def __init__(self, data: bytes | None, config: ModelConfig) -> None:
         self.vocab_size, self.bos_token_id = config.vocab_size, config.bos_token_id
+        self.data = data
         self._lock = threading.Lock()
         self._bytes: dict[int, bytes] = {}
         self._tokenizer: tokenizers.Tokenizer | None = None

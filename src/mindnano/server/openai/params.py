@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from mindnano.server.errors import invalid
 from mindnano.server.schemas import chat as c
+from mindnano.server.settings import MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH
+from mindnano.server.structured import Format, JsonFormat, LarkFormat, RegexFormat
+from mindnano.server.tools.form import Tool
+from mindnano.server.tools.schema import depth_of
+
+# Tokens of reasoning at most, by reasoning_effort; None: as many as the model likes.
+EFFORTS: dict[str, int | None] = {
+    "minimal": 256,
+    "low": 1024,
+    "medium": 4096,
+    "high": None,
+    "xhigh": None,
+    "max": None,
+}
+assert {"none", *EFFORTS} == set(get_args(c.Effort))
 
 
 def chat_messages(messages: list[c.Message]) -> list[dict[str, Any]]:
@@ -23,6 +38,8 @@ def sampling(body: c.ChatRequest) -> dict[str, Any]:
     """SamplingParams' fields."""
     if body.max_tokens is not None and body.max_completion_tokens not in (None, body.max_tokens):
         raise invalid("max_tokens", "differs from max_completion_tokens, its newer name; give one of them")
+    if body.top_logprobs is not None and not body.logprobs:
+        raise invalid("top_logprobs", "needs logprobs: true")
     return {
         "max_tokens": body.max_completion_tokens if body.max_tokens is None else body.max_tokens,
         "temperature": body.temperature,
@@ -32,11 +49,16 @@ def sampling(body: c.ChatRequest) -> dict[str, Any]:
         "presence_penalty": body.presence_penalty,
         "frequency_penalty": body.frequency_penalty,
         "repetition_penalty": body.repetition_penalty,
-        "seed": None if body.seed is None else body.seed % (1 << 64),
+        "seed": seed(body.seed),
         "stop": stops(body.stop),
         "ignore_eos": body.ignore_eos,
         "logit_bias": biases(body.logit_bias),
+        "logprobs": (body.top_logprobs or 0) if body.logprobs else None,
     }
+
+
+def seed(given: int | None) -> int | None:
+    return None if given is None else given % (1 << 64)
 
 
 def stops(stop: str | list[str] | None) -> tuple[str, ...]:
@@ -54,15 +76,71 @@ def biases(given: dict[str, float] | None) -> dict[int, float] | None:
     return found
 
 
-def thinks(body: c.ChatRequest, default: bool) -> bool:
-    """Whether to think first: as enable_thinking or reasoning_effort say, or the server's default."""
-    wanted = body.chat_template_kwargs.enable_thinking if body.chat_template_kwargs else None
-    if body.reasoning_effort is None:
-        return default if wanted is None else wanted
-    effort = body.reasoning_effort != "none"
-    if wanted not in (None, effort):
-        raise invalid("reasoning_effort", f"{body.reasoning_effort} contradicts enable_thinking")
-    return effort
+def thinking(wanted: bool | None, effort: c.Effort | None, default: bool) -> tuple[bool, int | None]:
+    """Whether to think first, and for how many tokens at most: enable_thinking, reasoning_effort, or the default."""
+    if effort is None:
+        return (default if wanted is None else wanted), None
+    if wanted not in (None, effort != "none"):
+        raise invalid("reasoning_effort", f"{effort} contradicts enable_thinking: {str(wanted).lower()}")
+    return effort != "none", EFFORTS.get(effort)
+
+
+def checked_schema(schema: dict[str, Any], param: str) -> dict[str, Any]:
+    """A schema within the limits on its size."""
+    if depth_of(schema) > MAX_SCHEMA_DEPTH:
+        raise invalid(param, f"nested more deeply than the limit of {MAX_SCHEMA_DEPTH}")
+    if len(msgspec.json.encode(schema)) > MAX_SCHEMA_BYTES:
+        raise invalid(param, f"larger than the limit of {MAX_SCHEMA_BYTES} bytes")
+    return schema
+
+
+def answer_format(given: c.ResponseFormat | None) -> Format | None:
+    """The response format as a grammar's."""
+    if isinstance(given, c.JsonObjectFormat):
+        return JsonFormat()
+    if isinstance(given, c.JsonSchemaFormat):
+        named = given.json_schema
+        if named.schema is None:
+            return JsonFormat()
+        return json_format(named.schema, named.strict, "response_format.json_schema.schema")
+    if isinstance(given, c.GrammarFormat):
+        return LarkFormat(_bounded(given.grammar, "response_format.grammar"))
+    if isinstance(given, c.RegexFormat):
+        return RegexFormat(_bounded(given.regex, "response_format.regex"))
+    return None
+
+
+def json_format(schema: dict[str, Any], strict: bool | None, param: str) -> JsonFormat:
+    """Strict unless told otherwise: half a schema isn't what was asked for."""
+    return JsonFormat(checked_schema(schema, param), strict is not False)
+
+
+def _bounded(text: str, param: str) -> str:
+    if len(text) > MAX_SCHEMA_BYTES:
+        raise invalid(param, f"larger than the limit of {MAX_SCHEMA_BYTES} characters")
+    return text
+
+
+def tool(given: c.FunctionTool, param: str) -> Tool:
+    parameters = checked_schema(
+        given.parameters or {"type": "object", "properties": {}}, f"{param}.parameters"
+    )
+    return Tool(given.name, given.description, parameters, bool(given.strict))
+
+
+def chosen_tools(tools: list[Tool], choice: str | None, named: bool) -> tuple[list[Tool], bool, str | None]:
+    """Tools to show, whether one must be called, and which alone may be. `named`: the choice is a function's name."""
+    names = [tool.name for tool in tools]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise invalid("tools", f"two tools are named {twice!r}")
+    if not named:
+        if choice == "required" and not tools:
+            raise invalid("tool_choice", "required, but there are no tools")
+        return ([] if choice == "none" else tools), choice == "required", None
+    if choice not in names:
+        raise invalid("tool_choice", "names a function that is not among the tools")
+    return tools, True, choice
 
 
 def goes_on(body: c.ChatRequest) -> bool:
@@ -79,5 +157,9 @@ def goes_on(body: c.ChatRequest) -> bool:
         raise invalid(
             "continue_final_message",
             "expected the last message to be an assistant's text, after another message",
+        )
+    if body.tools or body.response_format:
+        raise invalid(
+            "continue_final_message", "tools and response_format begin anew; leave them out to continue"
         )
     return True

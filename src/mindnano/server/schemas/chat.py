@@ -179,13 +179,13 @@ class ChatRequest(Request):
     metadata: dict[str, str] | None = None
 
 
-class TopLogprob(Body):
+class TopLogprob(Body, kw_only=False):
     token: str
     logprob: float
     bytes: list[int] | None
 
 
-class TokenLogprob(Body):
+class TokenLogprob(Body, kw_only=False):
     token: str
     logprob: float
     bytes: list[int] | None
@@ -198,7 +198,7 @@ class ChoiceLogprobs(Body):
     content: list[TokenLogprob]
 
 
-class AnswerFunction(Body):
+class AnswerFunction(Body, kw_only=False):
     name: str
     arguments: str
 
@@ -217,7 +217,7 @@ class AnswerMessage(Body):
     refusal: None = None
 
 
-FinishReason = str
+FinishReason = Literal["stop", "length", "tool_calls"]
 
 
 class Choice(Body):
