@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from mindnano.checkpoint import tiny
-from tests.page.serving import Served
+from tests.serving import Served
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 

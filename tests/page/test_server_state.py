@@ -3,8 +3,8 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.page.serving import Served
 from tests.page.test_chat import answer, ask, finished
+from tests.serving import Served
 
 
 @pytest.fixture

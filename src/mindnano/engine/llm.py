@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,8 +52,10 @@ class Session:
 class Stream:
     """The deltas of one answer; `result` is the Completion once the iterator is exhausted."""
 
-    def __init__(self, llm: LLM, sequence: Sequence) -> None:
-        self._llm, self._sequence = llm, sequence
+    def __init__(
+        self, llm: LLM, sequence: Sequence, progress: Callable[[Progress], None] | None = None
+    ) -> None:
+        self._llm, self._sequence, self._progress = llm, sequence, progress
         self._result: Completion | None = None
 
     def __iter__(self) -> Iterator[Delta]:
@@ -61,6 +63,8 @@ class Stream:
         try:
             while not sequence.finished:
                 self._llm.step()
+                if self._progress is not None and (read := self._llm.progress(sequence)) is not None:
+                    self._progress(read)
                 tokens = [sampled.token for sampled in sequence.output[sent:]]
                 sent += len(tokens)
                 text = sequence.text.take()
@@ -165,9 +169,18 @@ class LLM:
             pass
         return stream.result
 
-    def stream(self, prompt: str | Seq[int], params: SamplingParams | None = None) -> Stream:
-        """Complete `prompt`, giving text as it comes. Leaving the iterator early cancels the request."""
-        return Stream(self, self.submit(self.request(self._tokens(prompt), params or SamplingParams())))
+    def stream(
+        self,
+        prompt: str | Seq[int],
+        params: SamplingParams | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Stream:
+        """Complete `prompt`, giving text as it comes. Leaving the iterator early cancels the request.
+
+        progress: called between the pieces of the prompt's work, a few times a second.
+        """
+        request = self.request(self._tokens(prompt), params or SamplingParams())
+        return Stream(self, self.submit(request), progress)
 
     def generate_many(
         self, prompts: Seq[str | Seq[int]], params: SamplingParams | Seq[SamplingParams] | None = None

@@ -12,13 +12,16 @@ export function shownView() {
   return VIEWS.includes(name) ? name : "chat";
 }
 
+let drawn = null, afterwards = () => {};
+
 export function showView(name) {
-  if (shownView() === name) draw();
-  else location.hash = name;
+  if (shownView() !== name) location.hash = name; // its event comes later, when there is nothing left to do
+  draw();
+  afterwards();
 }
 
 function draw() {
-  const name = shownView();
+  const name = drawn = shownView();
   for (const view of VIEWS) byId(`view-${view}`).hidden = view !== name;
   byId("chat-actions").hidden = name !== "chat";
   for (const link of document.querySelectorAll("nav a")) {
@@ -30,8 +33,10 @@ function draw() {
 
 /** `changed` is called after every change of the view. */
 export function watchViews(changed) {
+  afterwards = changed;
   addEventListener("hashchange", () => {
     if (byId("sidebar").classList.contains("open")) openSidebar(false);
+    if (shownView() === drawn) return;
     draw();
     changed();
   });
