@@ -30,5 +30,29 @@ class ContextLengthError(MindNanoError):
         self.needed, self.context = needed, context
 
 
+class OutOfMemoryError(MindNanoError):
+    """More memory is needed than there is; `need` and `have` in bytes, `largest_context` that fits or 0."""
+
+    def __init__(self, message: str, need: int, have: int, largest_context: int = 0) -> None:
+        super().__init__(message)
+        self.need, self.have, self.largest_context = need, have, largest_context
+
+
+class SessionNotFoundError(MindNanoError):
+    """There is no session of that name."""
+
+
+class SessionExistsError(MindNanoError):
+    """A session of that name is there already and wasn't to be replaced."""
+
+
+class SessionMismatchError(MindNanoError):
+    """A session of another model, tokenizer, template, KV layout or format."""
+
+
+class SessionStorageError(MindNanoError):
+    """The folder can't be read or written: full, read-only, no permission."""
+
+
 class EngineError(MindNanoError):
     """The model or the engine failed on good input."""

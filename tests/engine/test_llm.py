@@ -5,7 +5,7 @@ import pytest
 
 from mindnano import LLM, SamplingParams
 from mindnano.checkpoint import tiny
-from mindnano.errors import MindNanoError
+from mindnano.errors import MindNanoError, OutOfMemoryError
 
 GREEDY = SamplingParams(max_tokens=24, temperature=0, ignore_eos=True)
 PROMPT = "The small machine read the long input, and "
@@ -138,9 +138,9 @@ def test_bad_options_are_named(path, options, words):
 
 def test_what_does_not_fit_is_refused_with_the_sum(path):
     with pytest.raises(
-        MindNanoError, match=r"needs weights .* = .* MiB .* available .* largest context that fits"
+        OutOfMemoryError, match=r"needs weights .* = .* MiB .* available .* largest context that fits is \d+"
     ):
-        LLM(path, context=2048, slots=1 << 18)
+        LLM(path, context=131072, slots=1 << 9)
 
 
 def test_auto_context_fits_and_leaves_the_reserve(path):

@@ -7,6 +7,7 @@ import pytest
 
 from mindnano import LLM, SamplingParams
 from mindnano.cache import snapshot
+from mindnano.cache.sessions import SessionStore
 from mindnano.checkpoint import tiny
 from mindnano.errors import MindNanoError
 
@@ -54,13 +55,13 @@ def test_after_a_restart_the_prompt_is_not_computed_again(path, saved):
 
 def test_listing_and_deleting(saved, tmp_path):
     folder, _ = saved
-    assert [info.name for info in snapshot.list_sessions(folder)] == ["diary"]
+    assert [info.name for info in SessionStore(folder).list()] == ["diary"]
     copy = tmp_path / next(folder.iterdir()).name
     copy.write_bytes(next(folder.iterdir()).read_bytes())
-    snapshot.delete(tmp_path, "diary")
-    assert snapshot.list_sessions(tmp_path) == []
+    SessionStore(tmp_path).delete("diary")
+    assert SessionStore(tmp_path).list() == []
     with pytest.raises(MindNanoError, match="there is none"):
-        snapshot.delete(tmp_path, "diary")
+        SessionStore(tmp_path).delete("diary")
 
 
 def test_every_damage_is_refused_and_nothing_live_touched(path, saved, tmp_path):
@@ -75,8 +76,8 @@ def test_every_damage_is_refused_and_nothing_live_touched(path, saved, tmp_path)
             target.write_bytes(whole[:cut])
             with pytest.raises(MindNanoError):
                 llm.load_session(tmp_path, "diary")
-        sections = snapshot._header(whole, "x")[0].sections
-        start = snapshot._header(whole, "x")[1]
+        with snapshot.SessionFile(next(folder.iterdir()), "x") as file:
+            sections, start = file.header.sections, file._start
         used = [(start + s.offset, start + s.offset + s.nbytes) for s in sections]
         places = [*range(0, 48), *random.integers(48, header, 60)]
         places += [int(random.integers(begin, end)) for begin, end in used]

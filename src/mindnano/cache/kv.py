@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mindnano.cache.states import lazy_array
+from mindnano.cache.pages import lazy_array
 from mindnano.checkpoint.config import MLAConfig
 from mindnano.errors import MindNanoError
 from mindnano.kernels import ExpandedKV, LatentKV
@@ -41,6 +41,8 @@ def kv_bytes_per_token(config: MLAConfig, layout: str, fmt: str) -> int:
 class LatentCache:
     """latent [C, R] and rope [C, Dr]; int8 has scales [C, R / 128] and keeps rope in bf16."""
 
+    axis = 0  # of the tokens
+
     def __init__(self, config: MLAConfig, fmt: str, capacity: int) -> None:
         rank = config.kv_lora_rank
         self.capacity = capacity
@@ -50,13 +52,15 @@ class LatentCache:
         self.view = LatentKV(fmt, self.latent, self.scales, self.rope)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays by name, tokens along the first axis."""
+        """The arrays by name."""
         named = {"latent": self.latent, "rope": self.rope}
         return named if self.scales is None else named | {"scales": self.scales}
 
 
 class ExpandedCache:
     """k [H, C, Dk] and v [H, C, Dv]; int8 has k_scales and v_scales [H, C]."""
+
+    axis = 1  # of the tokens
 
     def __init__(self, config: MLAConfig, fmt: str, capacity: int) -> None:
         heads, dtype = config.num_heads, _DTYPES[fmt]
@@ -69,7 +73,7 @@ class ExpandedCache:
         self.view = ExpandedKV(fmt, self.k, self.v, self.k_scales, self.v_scales)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays by name, tokens along the second axis."""
+        """The arrays by name."""
         named = {"k": self.k, "v": self.v}
         if self.k_scales is not None and self.v_scales is not None:
             named |= {"k_scales": self.k_scales, "v_scales": self.v_scales}

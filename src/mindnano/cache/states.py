@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import mmap
-
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
+from mindnano.cache.pages import lazy_array
 from mindnano.checkpoint.config import KDAConfig
-
-
-def lazy_array(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[np.generic]:
-    """Zeros whose pages take memory only once they are written."""
-    dtype = np.dtype(dtype)
-    nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    return np.frombuffer(mmap.mmap(-1, max(nbytes, 1)), dtype, nbytes // dtype.itemsize).reshape(shape)
 
 
 class KDAState:
@@ -28,8 +20,8 @@ class KDAState:
         width = 3 * config.num_heads * config.head_dim
         self.memory: NDArray[np.float32] = lazy_array(
             (slots, config.num_heads, config.head_dim, config.head_dim), np.float32
-        )  # type: ignore[assignment]
-        self.conv: NDArray[np.float32] = lazy_array((slots, config.conv_kernel - 1, width), np.float32)  # type: ignore[assignment]
+        )
+        self.conv: NDArray[np.float32] = lazy_array((slots, config.conv_kernel - 1, width), np.float32)
 
     def reset(self, slot: int) -> None:
         self.memory[slot] = 0.0

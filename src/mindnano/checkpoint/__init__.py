@@ -8,6 +8,7 @@ from mindnano.checkpoint.conversion import convert
 from mindnano.checkpoint.layout import RECIPES
 from mindnano.checkpoint.model_files import ModelFiles, open_model
 from mindnano.checkpoint.store import ExpertMatrices, WeightStore
+from mindnano.checkpoint.summary import ModelSummary, summarize, weight_bytes
 from mindnano.checkpoint.synthetic import synth
 
 __all__ = [
@@ -18,9 +19,12 @@ __all__ = [
     "MoEConfig",
     "ModelConfig",
     "ModelFiles",
+    "ModelSummary",
     "WeightStore",
     "convert",
     "load_config",
     "open_model",
+    "summarize",
     "synth",
+    "weight_bytes",
 ]

@@ -185,6 +185,11 @@ def _mlp(config: ModelConfig, base: str, layer: int) -> list[Item]:
     return found
 
 
+def published_form(item: Item) -> Format:
+    """The dense format that published checkpoints have."""
+    return "fp32" if isinstance(item, Vector | Small) else "bf16"
+
+
 def role(item: Item) -> Role | None:
     """Which entry of a recipe decides an item's format; None: always fp32."""
     if isinstance(item, Linear):

@@ -15,7 +15,6 @@ from mindnano.checkpoint.packed import Producer
 from mindnano.checkpoint.safetensors import SafetensorsFile
 from mindnano.checkpoint.sources import Source
 from mindnano.checkpoint.store import NativeStore, PackedStore, WeightStore
-from mindnano.errors import MindNanoError
 
 
 @dataclass(frozen=True)
@@ -68,11 +67,7 @@ def open_model(path: str | Path | None, recipe: str | None = None) -> ModelFiles
 def _open_packed(path: Path, recipe: str | None) -> ModelFiles:
     file = SafetensorsFile(path)
     header = packed.parse_header(file)
-    if recipe not in (None, header.recipe):
-        raise MindNanoError(
-            f"{path}: is packed with recipe {header.recipe}, not {recipe}; convert the checkpoint again with "
-            f"--recipe {recipe}"
-        )
+    packed.check_recipe(path, header, recipe)
     tensors = packed.read_tensors(file, header)
     dtypes = {name: file.tensors[name].dtype for name in tensors}
     return _files(

@@ -32,10 +32,14 @@ TEMPLATE = "file.chat_template.jinja"
 Progress = Callable[[int, int, str], None]
 
 
-class Producer(Protocol):
-    """Where a packed file's bytes come from: a checkpoint (pack.Packer) or a random generator."""
+class NativeForms(Protocol):
+    """How a source stores an item."""
 
     def native_form(self, item: Item) -> Format: ...
+
+
+class Producer(NativeForms, Protocol):
+    """Where a packed file's bytes come from: a checkpoint (pack.Packer) or a random generator."""
 
     def chunks(self, item: Item, form: Format) -> Iterator[np.ndarray]: ...
 
@@ -51,7 +55,7 @@ class Header:
     generation: bytes = b"{}"
 
 
-def forms(config: ModelConfig, recipe: str, producer: Producer) -> list[tuple[Item, Format]]:
+def forms(config: ModelConfig, recipe: str, producer: NativeForms) -> list[tuple[Item, Format]]:
     """Every item with the format a recipe gives it."""
     table = layout.RECIPES[layout.check_recipe(recipe)]
     found: list[tuple[Item, Format]] = []
@@ -141,6 +145,15 @@ def parse_header(file: SafetensorsFile) -> Header:
         source=data["source"],
         generation=data["generation"].encode(errors="replace"),
     )
+
+
+def check_recipe(path: Path, header: Header, recipe: str | None) -> None:
+    """Raises MindNanoError where another recipe is wanted than the file was packed with."""
+    if recipe not in (None, header.recipe):
+        raise MindNanoError(
+            f"{path}: is packed with recipe {header.recipe}, not {recipe}; convert the checkpoint again with "
+            f"--recipe {recipe}"
+        )
 
 
 def read_header(path: Path) -> Header:

@@ -59,8 +59,7 @@ class RandomProducer:
         self._nibbles = (nibbles[:, None] << 4 | nibbles[None, :]).reshape(-1)
 
     def native_form(self, item: Item) -> Format:
-        """What published checkpoints have."""
-        return "fp32" if isinstance(item, Vector | Small) else "bf16"
+        return layout.published_form(item)
 
     def _rng(self, name: str) -> np.random.Generator:
         digest = hashlib.blake2b(name.encode(), digest_size=8).digest()

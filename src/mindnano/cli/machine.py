@@ -54,9 +54,10 @@ def read(root: Path = Path("/")) -> Machine:
     import psutil
 
     from mindnano import kernels
+    from mindnano.engine.memory.available import cgroup_limit
 
     memory, swap = psutil.virtual_memory(), psutil.swap_memory()
-    limit, used = _cgroup(root)
+    limit = cgroup_limit(root)
     cpus = sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq"))
     frequencies = [float(value) / 1000 for cpu in cpus if (value := _text(cpu / "scaling_cur_freq"))]
     largest = [float(value) / 1000 for cpu in cpus if (value := _text(cpu / "cpuinfo_max_freq"))]
@@ -73,8 +74,8 @@ def read(root: Path = Path("/")) -> Machine:
         isa=kernels.isa(),
         memory=memory.total,
         available=memory.available,
-        cgroup_limit=limit,
-        cgroup_left=None if limit is None or used is None else max(limit - used, 0),
+        cgroup_limit=None if limit is None else limit.nbytes,
+        cgroup_left=None if limit is None else limit.left,
         page_cache=int(getattr(memory, "cached", 0)),
         swap=swap.total,
         swap_used=swap.used,
@@ -93,18 +94,6 @@ def _text(path: Path) -> str | None:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return None
-
-
-def _cgroup(root: Path) -> tuple[int | None, int | None]:
-    """Memory limit and use of this process's control group (version 2, then 1); None without a limit."""
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
-        found, taken = _text(root / "sys/fs/cgroup" / limit), _text(root / "sys/fs/cgroup" / used)
-        if found and found.isdigit() and int(found) < 1 << 60:
-            return int(found), int(taken) if taken and taken.isdigit() else None
-    return None, None
 
 
 def _cpu_lines(root: Path) -> list[tuple[str, str]]:

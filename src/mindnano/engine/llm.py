@@ -15,17 +15,26 @@ from typing import Any
 import numpy as np
 
 from mindnano import kernels
-from mindnano.cache import snapshot
 from mindnano.cache.kv import check_kind
 from mindnano.cache.prefix import PrefixCache
+from mindnano.cache.sessions import SessionInfo, SessionStore, check_name
 from mindnano.cache.slots import SlotPool, kv_bytes, state_bytes
-from mindnano.cache.snapshot import SessionInfo
-from mindnano.checkpoint import open_model
+from mindnano.cache.snapshot import Binding
+from mindnano.checkpoint import open_model, summarize
 from mindnano.engine.completion import Completion, Delta, Usage
-from mindnano.engine.memory import available_bytes, choose_context, plan_memory
+from mindnano.engine.memory import (
+    DEFAULT_CACHE,
+    DEFAULT_RESERVE,
+    MemoryReport,
+    Setup,
+    available,
+    choose_context,
+    plan_memory,
+    report,
+)
 from mindnano.engine.params import SamplingParams
 from mindnano.engine.sampling import Sampler, TokenMask
-from mindnano.engine.scheduler import Scheduler
+from mindnano.engine.scheduler import END, MESSAGE, Scheduler
 from mindnano.engine.sequence import Progress, Sequence
 from mindnano.engine.text import TextStream
 from mindnano.engine.timings import Timings, peak_rss_mib
@@ -36,16 +45,15 @@ from mindnano.model.stages import StageClock
 from mindnano.tokenizer import ChatTemplate, Tokenizer
 
 DEFAULT_BLOCK = 4096  # tokens that go through a layer before the next one starts
-DEFAULT_RESERVE = 512 << 20
-DEFAULT_CACHE = 256 << 20
 
 
 @dataclass(frozen=True)
 class Session:
-    """A loaded conversation: its messages, and how many tokens of it won't be computed again."""
+    """A loaded conversation, and how many tokens of it won't be computed again."""
 
-    name: str
+    info: SessionInfo
     messages: list[dict[str, Any]]
+    settings: dict[str, Any]
     reusable: int
 
 
@@ -94,8 +102,11 @@ class LLM:
     "fp16", or "fp32" as the yardstick; kv_layout: "latent" or "expanded". threads: None for one a core.
     recipe: how to quantize a checkpoint folder on opening ("native": weights as stored). prefill_block: tokens
     that go through a layer together. slots: sequences at once. cache_budget: bytes for prefix checkpoints, 0 for none.
+    allow_tight: start also where less than the reserve would be left. force: allow a context beyond the one that
+    the model was trained for.
 
-    Raises MindNanoError where a file, an option or the memory doesn't allow it.
+    Before any weights are read the plan is held against the memory there is (docs/memory.md). Raises MindNanoError
+    where a file or an option is wrong, OutOfMemoryError where it doesn't fit.
     """
 
     def __init__(
@@ -111,30 +122,37 @@ class LLM:
         prefill_block: int = DEFAULT_BLOCK,
         slots: int = 1,
         cache_budget: int = DEFAULT_CACHE,
+        allow_tight: bool = False,
+        force: bool = False,
     ) -> None:
         check_kind(kv_layout, kv)
         _check_device(device)
-        for name, value in (("prefill_block", prefill_block), ("slots", slots), ("threads", threads)):
-            if value is not None and value < 1:
-                raise MindNanoError(f"{name}: expected at least 1, got {value}")
+        for name, value, least in (
+            ("prefill_block", prefill_block, 1), ("slots", slots, 1), ("threads", threads, 1),
+            ("cache_budget", cache_budget, 0), ("memory_reserve", memory_reserve, 0),
+        ):  # fmt: skip
+            if value is not None and value < least:
+                raise MindNanoError(f"{name}: expected at least {least}, got {value}")
         if threads is not None:
             kernels.set_threads(threads)
+        summary = summarize(model, recipe)
+        self.setup = Setup(
+            config=summary.config,
+            weights=summary.nbytes,
+            layout=kv_layout,
+            fmt=kv,
+            slots=slots,
+            block=prefill_block,
+            threads=kernels.threads(),
+            cache_budget=cache_budget,
+        )
+        self.memory_reserve = memory_reserve
+        self.context = choose_context(
+            self.setup, context, available(), memory_reserve, allow_tight=allow_tight, force=force
+        )
+        self.plan = plan_memory(self.setup, self.context)
         self._files = open_model(model, recipe)
         self.config = self._files.config
-        self.context = choose_context(
-            self.config, self._files.nbytes, kv_layout, kv, slots, prefill_block, kernels.threads(), context,
-            memory_reserve,
-        )  # fmt: skip
-        self.plan = plan_memory(
-            self.config,
-            self._files.nbytes,
-            kv_layout,
-            kv,
-            self.context,
-            slots,
-            prefill_block,
-            kernels.threads(),
-        )
         self.kv, self.kv_layout, self.device, self.block = kv, kv_layout, "cpu", prefill_block
         self.synthetic = self._files.synthetic
         self.generation = self._files.generation  # the settings that the model recommends
@@ -219,42 +237,80 @@ class LLM:
         """The prompt of a conversation as token ids."""
         return self.chat_template.encode(self.tokenizer, messages, enable_thinking=thinking, tools=tools)
 
-    def save_session(self, folder: str | Path, name: str, messages: Seq[Mapping[str, Any]]) -> SessionInfo:
-        """Keep what was computed of a conversation as one file in `folder`, replacing a session of that name.
+    def save_session(
+        self,
+        store: SessionStore | str | Path,
+        name: str,
+        messages: Seq[Mapping[str, Any]],
+        settings: Mapping[str, Any] | None = None,
+        replace: bool = True,
+    ) -> SessionInfo:
+        """Keep a conversation, and what was computed of it, as one file of a store or folder.
 
-        Raises MindNanoError where nothing of it is in the prefix cache any more, or the file can't be written.
+        `messages` and `settings` (JSON values) come back from `load_session`. Other requests go on while the file
+        is written. Raises MindNanoError where nothing of the conversation is in the prefix cache any more, and as
+        SessionStore.save.
         """
-        snapshot.check_name(name)
+        check_name(name)
         with self._lock:
-            hit = self._prefixes.find(self._chat_tokens_any(messages))
-            nodes = self._prefixes.chain(hit.node)
-            if not nodes:
+            held = self._prefixes.chain(self._prefixes.find(self._chat_tokens_any(messages)).node)
+            pieces = self._prefixes.export(held)
+            for node in held:
+                self._prefixes.pin(node)
+        try:
+            if not pieces:
                 raise MindNanoError(
-                    f"session {name!r}: nothing of this conversation is kept; answer once with a cache "
-                    "budget that holds it"
+                    f"session {name!r}: nothing of this conversation is kept; answer once with a cache budget that "
+                    "holds it"
                 )
-            return snapshot.save(Path(folder), name, nodes, [dict(m) for m in messages], self._binding())
+            return _store(store).save(name, pieces, messages, self._binding(), settings, replace)
+        finally:
+            with self._lock:
+                for node in held:
+                    self._prefixes.unpin(node)
 
-    def load_session(self, folder: str | Path, name: str) -> Session:
-        """Bring a saved conversation back; `reusable` tokens of it won't be computed again."""
+    def load_session(self, store: SessionStore | str | Path, name: str) -> Session:
+        """Bring a saved conversation back; `reusable` tokens of it won't be computed again.
+
+        The file is wholly verified before anything live is touched; other requests go on meanwhile. Raises as
+        SessionStore.load.
+        """
+        saved, stored = _store(store).load(name, self._pool, self._binding())
+        with stored:
+            with self._lock:
+                found = self._prefixes.room_for(stored.shapes)
+            if found is None:
+                return Session(saved.info, saved.messages, saved.settings, 0)
+            room, count, inner = found
+            try:
+                pieces = stored.read(count, inner)
+            except BaseException:
+                with self._lock:
+                    self._prefixes.give_back(room)
+                raise
         with self._lock:
-            nodes, messages = snapshot.load(self._pool, Path(folder), name, self._binding())
-            return Session(name, messages, self._prefixes.adopt(nodes))
+            weights = [
+                END if piece.states and piece.states.logits is not None else MESSAGE for piece in pieces
+            ]
+            return Session(
+                saved.info, saved.messages, saved.settings, self._prefixes.adopt(room, pieces, weights)
+            )
 
     def _chat_tokens_any(self, messages: Seq[Mapping[str, Any]]) -> list[int]:
         """The prompt form of a conversation that has most in common with what is kept."""
         forms = [self.chat_tokens(messages, thinking) for thinking in (False, True)]
         return max(forms, key=lambda tokens: self._prefixes.find(tokens).reused)
 
-    def _binding(self) -> dict[str, str]:
+    def _binding(self) -> Binding:
         """What a session's rows and states are only valid with."""
-        return {
-            "model": self._files.identity,
-            "tokenizer": _digest(self._files.tokenizer_json or b""),
-            "template": _digest((self._files.chat_template or "").encode()),
-            "kv_layout": self.kv_layout,
-            "kv_format": self.kv,
-        }
+        return Binding(
+            model=self._files.identity,
+            tokenizer=_digest(self._files.tokenizer_json or b""),
+            template=_digest((self._files.chat_template or "").encode()),
+            kv_layout=self.kv_layout,
+            kv_format=self.kv,
+            model_name=self._files.path.name if self._files.path else "built-in",
+        )
 
     def logits(self, token_ids: Seq[int]) -> F32:
         """Logits after each token: float32 [tokens, vocabulary]."""
@@ -271,6 +327,10 @@ class LLM:
             finally:
                 self._pool.give_back(slot)
         return out
+
+    def memory_report(self) -> MemoryReport:
+        """The plan of this model for each context, layout and format, against the memory there is now."""
+        return report(self.setup, self._files.recipe, available(), self.memory_reserve)
 
     def describe(self) -> dict[str, Any]:
         """What runs: model, recipe, KV layout and format, context, device, instruction set, threads, bytes."""
@@ -289,7 +349,7 @@ class LLM:
             "kv_bytes": len(self._pool.slots) * kv_bytes(self.config, self.kv_layout, self.kv, self.context),
             "state_bytes": len(self._pool.slots) * state_bytes(self.config),
             "planned_bytes": self.plan.total,
-            "available_bytes": available_bytes(),
+            "available_bytes": available().nbytes,
         }
 
     def _tokens(self, prompt: str | Seq[int]) -> list[int]:
@@ -412,6 +472,10 @@ class LLM:
             mla_calls=dict(clock.mla_calls),
             fallbacks=clock.fallbacks,
         )
+
+
+def _store(store: SessionStore | str | Path) -> SessionStore:
+    return store if isinstance(store, SessionStore) else SessionStore(store)
 
 
 def _digest(data: bytes) -> str:

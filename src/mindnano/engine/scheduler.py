@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from time import perf_counter
 
-import numpy as np
-
-from mindnano.cache.prefix import PrefixCache, StateCopy
+from mindnano.cache.prefix import Node, PrefixCache, Room
 from mindnano.cache.slots import Slot, SlotPool
 from mindnano.engine.queue import FairQueue
 from mindnano.engine.sequence import Phase, Progress, Sequence
@@ -16,6 +14,9 @@ from mindnano.model.decoder import Decoder
 from mindnano.model.linear import F32
 from mindnano.model.stages import StageClock
 
+# How much likelier a prompt is to go on from the end of another prompt (a follow-up, another try), or from the end of
+# a message (an edit), than from somewhere inside a long one.
+END, MESSAGE, STRIDE = 8.0, 4.0, 1.0
 # Seconds between two tokens of a sequence while a prefill runs beside it: what the pieces are timed for.
 GAP = 0.33
 # Seconds of prefill for one of decode, where the gap allows it.
@@ -98,50 +99,61 @@ class Scheduler:
         self._retire()
 
     def _start(self, sequence: Sequence) -> None:
-        slot = sequence.slot = self.pool.take()
-        sequence.phase, sequence.started = Phase.PREFILL, perf_counter()
-        hit = self.prefixes.find(sequence.prompt)
-        self.prefixes.restore(hit, slot)
-        sequence.cached, sequence.cached_reason = hit.reused, hit.reason
-        sequence.node = hit.node
-        self.prefixes.pin(hit.node)
-        sequence.pieces = self._prefill(sequence, slot)
+        sequence.slot = self.pool.take()
+        sequence.phase = Phase.PREFILL
+        sequence.pieces = self._prefill(sequence, sequence.slot)
         self.running.append(sequence)
 
     def _prefill(self, sequence: Sequence, slot: Slot) -> Iterator[F32 | None]:
-        """The rest of the prompt block by block, leaving checkpoints on the way; at last the logits [1, vocabulary]."""
+        """What no checkpoint has of the prompt, block by block, leaving checkpoints on the way; at last the logits
+        [1, vocabulary]. They are looked for when the prompt's turn comes: what ran before may have left some.
+        """
         prompt = sequence.prompt
-        if slot.length == len(prompt) and sequence.node is not None and sequence.node.logits is not None:
-            yield np.asarray(sequence.node.logits, np.float32)[None]
+        node = self._restore(sequence, slot)
+        if slot.length == len(prompt) and node.states is not None and node.states.logits is not None:
+            yield node.states.logits[None]
         while slot.length < len(prompt):
             begin, end = slot.length, min(slot.length + self.block, len(prompt))
-            marks = {at: StateCopy() for at in self._marks(sequence, begin, end)}
+            room = self.prefixes.room(sequence.node or node, end, checkpoints(sequence, begin, end))
+            copies = room.copies if room is not None else {}
             rows = "last" if end == len(prompt) else "none"
             sequence.block = end - begin
-            for logits in self.model.prefill(prompt[begin:end], slot, self.pool, sequence.clock, rows, marks):
-                if logits is not None:
-                    for at, states in marks.items():
-                        self._checkpoint(sequence, slot, at, states, logits[0] if at == len(prompt) else None)
-                yield logits if logits is not None and len(logits) else None
+            try:
+                for logits in self.model.prefill(
+                    prompt[begin:end], slot, self.pool, sequence.clock, rows, copies
+                ):
+                    if logits is None:
+                        yield None
+            except BaseException:  # cancelled, or failed
+                if room is not None:
+                    self.prefixes.give_back(room)
+                raise
+            assert logits is not None
+            if room is not None:
+                self._keep(sequence, slot, room, logits)
+            yield logits if len(logits) else None
 
-    def _marks(self, sequence: Sequence, begin: int, end: int) -> list[int]:
-        """Where to copy states in the block [begin, end): after its first and last message, and at its end.
+    def _restore(self, sequence: Sequence, slot: Slot) -> Node:
+        hit = self.prefixes.find(sequence.prompt)
+        self.prefixes.restore(hit, slot)
+        sequence.started = perf_counter()
+        sequence.cached, sequence.cached_reason = hit.reused, hit.reason
+        self._hold(sequence, hit.node)
+        return hit.node
 
-        A later prompt has the system message in common with this one, or all messages, or everything.
-        """
-        if not self.prefixes.budget:
-            return []
-        prompt = sequence.prompt
-        messages = [at for at in range(begin + 1, end) if prompt[at - 1] in sequence.eos_token_ids]
-        return sorted({*messages[:1], *messages[-1:], end})
-
-    def _checkpoint(
-        self, sequence: Sequence, slot: Slot, at: int, states: StateCopy, logits: F32 | None
-    ) -> None:
+    def _keep(self, sequence: Sequence, slot: Slot, room: Room, logits: F32) -> None:
         assert sequence.node is not None
-        node = self.prefixes.keep(sequence.node, sequence.prompt, at, slot, states, logits)
-        self.prefixes.pin(node)
-        self.prefixes.unpin(sequence.node)
+        for copy in room.copies.values():
+            if copy.logits is not None:
+                copy.logits[:] = logits[0]
+        self._hold(sequence, self.prefixes.keep(room, sequence.node, sequence.prompt, slot))
+
+    def _hold(self, sequence: Sequence, node: Node | None) -> None:
+        """Let a sequence go on from `node`, which can't be evicted meanwhile; None when it has ended."""
+        if node is not None:
+            self.prefixes.pin(node)
+        if sequence.node is not None:
+            self.prefixes.unpin(sequence.node)
         sequence.node = node
 
     def _prefill_piece(self, sequence: Sequence) -> None:
@@ -190,9 +202,22 @@ class Scheduler:
             if sequence.pieces is not None:
                 sequence.pieces.close()  # type: ignore[attr-defined]
                 sequence.pieces = None
-            if sequence.node is not None:
-                self.prefixes.unpin(sequence.node)
-                sequence.node = None
+            if sequence.node is not None and sequence.node.end == len(sequence.prompt):
+                self.prefixes.note_answer(sequence.node, [sampled.token for sampled in sequence.output])
+            self._hold(sequence, None)
             if sequence.slot is not None:
                 self.pool.give_back(sequence.slot)
                 sequence.slot = None
+
+
+def checkpoints(sequence: Sequence, begin: int, end: int) -> dict[int, tuple[float, bool]]:
+    """Where to keep checkpoints in the block [begin, end) of a prompt: position -> (weight, with logits).
+
+    After its first and its last message, since a later prompt has the system message, or all messages but the last, in
+    common with this one; and at its end, so that a long prompt has some at a stride of a block. Which of them last is
+    the budget's choice.
+    """
+    prompt = sequence.prompt
+    messages = [at for at in range(begin + 1, end) if prompt[at - 1] in sequence.eos_token_ids]
+    found = dict.fromkeys({*messages[:1], *messages[-1:]}, (MESSAGE, False))
+    return found | {end: (END, True) if end == len(prompt) else (STRIDE, False)}

@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mindnano import __version__
-from mindnano.engine.memory import MIB, available_bytes
+from mindnano.engine.memory import available
+from mindnano.engine.memory.plan import MIB
 from mindnano.server.errors import ApiError
 from mindnano.server.service import service_of
 
@@ -44,7 +45,6 @@ async def health(request: Request) -> Response:
 async def props(request: Request) -> Response:
     service = service_of(request)
     llm, about = service.llm, service.llm.describe()
-    plan = llm.plan
     return reply(
         {
             "model": {
@@ -59,11 +59,8 @@ async def props(request: Request) -> Response:
             "kv": {"layout": llm.kv_layout, "format": llm.kv},
             "device": {"requested": "auto", "effective": llm.device},
             "memory": {
-                "plan": {
-                    "weights": plan.weights, "kv": plan.kv, "states": plan.states, "scratch": plan.scratch,
-                    "runtime": plan.runtime, "total": plan.total,
-                },
-                "available_mib": available_bytes() // MIB,
+                "plan": llm.plan.as_dict(),
+                "available_mib": available().nbytes // MIB,
             },
             "isa": about["isa"],
             "threads": about["threads"],

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from mindnano.cache import snapshot
+from mindnano.cache.sessions import SessionStore
 from mindnano.cli.talk.partner import Ended, Entry, Event, Messages, Reading, Said, Thought
 from mindnano.engine.llm import LLM
 from mindnano.engine.params import SamplingParams
@@ -20,7 +20,7 @@ class Local:
     """Answers with `llm`; sessions are files in `folder`."""
 
     def __init__(self, llm: LLM, params: SamplingParams, folder: Path) -> None:
-        self._llm, self._params, self._folder = llm, params, folder
+        self._llm, self._params, self._store = llm, params, SessionStore(folder)
         facts = llm.describe()
         self.synthetic = llm.synthetic
         self.about = (
@@ -51,18 +51,17 @@ class Local:
         yield Ended(done.finish_reason, done.timings)
 
     def save(self, name: str, messages: Messages) -> int:
-        return self._llm.save_session(self._folder, name, messages).tokens
+        return self._llm.save_session(self._store, name, messages).tokens
 
     def load(self, name: str) -> tuple[Messages, int]:
-        session = self._llm.load_session(self._folder, name)
+        session = self._llm.load_session(self._store, name)
         return session.messages, session.reusable
 
     def sessions(self) -> list[Entry]:
-        found = snapshot.list_sessions(self._folder)
-        return [Entry(one.name, one.tokens, one.nbytes, one.problem) for one in found]
+        return [Entry(one.name, one.tokens, one.nbytes, one.problem) for one in self._store.list()]
 
     def delete(self, name: str) -> None:
-        snapshot.delete(self._folder, name)
+        self._store.delete(name)
 
     def close(self) -> None:
         self._llm.close()
