@@ -91,7 +91,7 @@ class Remote:
 
     def sessions(self) -> list[Entry]:
         found = self._ask("GET", "/v1/sessions")["data"]
-        return [Entry(one["name"], one["tokens"], one["nbytes"], one.get("problem", "")) for one in found]
+        return [Entry(one["name"], one["tokens"], one["bytes"], one.get("problem", "")) for one in found]
 
     def delete(self, name: str) -> None:
         self._ask("DELETE", f"/v1/sessions/{quote(name, safe='')}")

@@ -1,6 +1,6 @@
 // The message field: text, files, what it will cost, send and stop.
 import { request } from "./api.js";
-import { answerOf } from "./answer.js";
+import { answerOf, requestMessages } from "./answer.js";
 import { attach, joined } from "./files.js";
 import { byId, el, icon, button, later } from "./dom.js";
 import { seconds, t } from "./i18n.js";
@@ -88,18 +88,21 @@ export class Composer {
 
   async countTokens() {
     const text = this.text(), { talk } = this;
-    if (!text.trim()) return;
+    if (!text.trim() || answerOf(talk)) return;
+    const system = talk.messages.length ? talk.system : settings.system;
+    const messages = [...requestMessages({ ...talk, system }), { role: "user", content: text }];
     try {
-      const { count } = await request("tokenize", { body: { content: text } });
-      if (talk === this.talk && text === this.text()) this.setTokens(count);
+      const { count } = await request("tokenize", { body: { messages, chat_template_kwargs: { enable_thinking: settings.thinking } } });
+      if (talk === this.talk && text === this.text()) this.setTokens(Math.max(1, count - sum(used(talk))), count);
     } catch {
-      this.setTokens(0); // an estimate that can't be had isn't shown
+      this.setTokens(0); // what can't be counted isn't shown
     }
   }
 
-  setTokens(count) {
+  /** `count`: what sending adds; `needed`: the whole prompt. */
+  setTokens(count, needed = 0) {
     this.tokens = count;
-    const context = contextTokens(), needed = sum(used(this.talk)) + count, over = Boolean(context) && needed >= context;
+    const context = contextTokens(), over = Boolean(context) && needed >= context;
     const text = t("draftTokens", { n: count }), wait = this.rate ? count / this.rate : 0;
     byId("estimate").classList.toggle("bad", count > 0 && over);
     byId("estimate").textContent = !count ? "" : over ? t("draftTooLong", { needed, total: context })

@@ -63,6 +63,17 @@ function openTalk(id) {
   show(found);
 }
 
+/** A saved session; where this browser has its conversation already, unchanged, that one. */
+async function openSession(name) {
+  const loaded = await loadSession(name);
+  if (!loaded) return;
+  const said = (one) => JSON.stringify([one.system, one.messages.map(({ role, content }) => [role, content])]);
+  const same = listTalks().map(({ id }) => open.get(id) ?? loadTalk(id)).find((one) => one?.session === name && said(one) === said(loaded));
+  if (!same) keep(loaded);
+  goToChat();
+  show(same ?? loaded);
+}
+
 function goToChat() {
   showView("chat");
   if (byId("sidebar").classList.contains("open")) openSidebar(false);
@@ -167,7 +178,7 @@ on("answered", (answer) => {
 on("talks", () => { if (talk) drawTalks(talk.id, { open: openTalk, rename: renameTalk, remove: deleteTalk }); });
 
 on("sessions", () => drawSessions({
-  open: async (name) => { const loaded = await loadSession(name); if (loaded) { keep(loaded); goToChat(); show(loaded); } },
+  open: openSession,
   rename: renameSession,
   remove: deleteSession,
 }));

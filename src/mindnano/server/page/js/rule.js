@@ -8,7 +8,7 @@ import { server } from "./server.js";
 export function used(talk) {
   const running = answerOf(talk), timings = lastTimings(talk);
   if (running && running.total !== null) return { cached: 0, prompt: running.read, answer: running.tokens };
-  if (!timings) return { cached: 0, prompt: 0, answer: running?.tokens ?? 0 };
+  if (!timings) return { cached: running ? 0 : talk.reusable ?? 0, prompt: 0, answer: running?.tokens ?? 0 };
   const { cached_tokens: cached, prompt_tokens: prompt, completion_tokens: answer } = timings;
   return { cached, prompt: prompt - cached, answer };
 }

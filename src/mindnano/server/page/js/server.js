@@ -36,10 +36,10 @@ export async function readProps() {
 }
 
 /** What the page uses of /props. Sizes in bytes. */
-function facts({ model, context, slots, kv, memory }) {
+function facts({ model, context, slots, kv, memory, sessions }) {
   return {
     model: model.path, synthetic: model.synthetic, context, slots, kv_layout: kv.layout, kv_format: kv.format,
-    available_memory: memory.available_mib * 1024 ** 2, plan: memory.report,
+    available_memory: memory.available_mib * 1024 ** 2, plan: memory.report, sessions,
   };
 }
 

@@ -28,6 +28,14 @@ export async function readSessions() {
   emit("sessions");
 }
 
+/** A name to begin with: the first words of a title, without what a name can't have. */
+function shortName(title) {
+  const words = title.replace(/[/\\\p{C}]/gu, " ").split(/\s+/);
+  let name = "";
+  for (const word of words) if ([...name, ...word].length < 40) name += ` ${word}`; else break;
+  return name.trim() || [...title].slice(0, 20).join("");
+}
+
 /** Ask for a name and save `talk`. */
 export async function saveSession(talk) {
   const messages = requestMessages(talk);
@@ -37,7 +45,7 @@ export async function saveSession(talk) {
   const name = await askName({
     title: t("saveTitle"),
     text: t("saveText"),
-    value: talk.session ?? titleOf(talk).replace(/[/\\]/g, " "),
+    value: talk.session ?? shortName(titleOf(talk)),
     submit: t("save"),
     hint: (value) => (taken.has(value) ? t("replaceText") : null),
   });
@@ -60,7 +68,7 @@ export async function loadSession(name) {
     talk.messages = messages
       .filter(({ role, content }) => (role === "user" || role === "assistant") && typeof content === "string")
       .map(({ role, content }) => ({ ...message(role, content), ...(role === "assistant" ? { status: "done" } : {}) }));
-    Object.assign(talk, { session: name, title: name, named: true });
+    Object.assign(talk, { session: name, title: name, named: true, reusable: n });
     toast(t("loadedDone", { n }));
     return talk;
   } catch (error) {

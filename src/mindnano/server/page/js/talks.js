@@ -41,7 +41,7 @@ export function loadTalk(id) {
 
 export function titleOf(talk) {
   if (talk.named) return talk.title;
-  const first = talk.messages.find((one) => one.role === "user")?.content ?? "";
+  const first = talk.messages.find((one) => one.role === "user")?.content ?? talk.draft;
   return first.trim().split("\n")[0].slice(0, 80);
 }
 
