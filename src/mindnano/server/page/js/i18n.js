@@ -33,6 +33,7 @@ export function tokens(value) {
 }
 
 export function seconds(value) {
+  if (value < 0.01) return t("secondsShort", { s: `< ${number(0.01, 2)}` });
   if (value < 10) return t("secondsShort", { s: number(value, value < 1 ? 2 : 1) });
   if (value < 100) return t("secondsShort", { s: number(value) });
   const minutes = Math.floor(value / 60);

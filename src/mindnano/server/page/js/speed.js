@@ -19,7 +19,7 @@ export async function drawSpeed(view) {
   const kinds = [...new Set(points.map(kindOf))];
   const ttft = el("div", { class: "chart" }), decode = el("div", { class: "chart" });
   view.replaceChildren(el("div", { class: "sheet" },
-    el("p", { class: "note" }, t("speedNote")),
+    el("p", { class: "note" }, t("speedNote"), points.some((point) => point.synthetic) ? ` ${t("speedSynthetic")}` : ""),
     el("section", {}, el("h2", {}, t("speedTtft")), ttft),
     el("section", {}, el("h2", {}, t("speedDecode")), decode),
     el("section", {}, el("h2", { id: "points-title" }, t("speedTable")), table(points))));
@@ -91,10 +91,13 @@ function watch(view) {
   new MutationObserver(again).observe(document.documentElement, { attributeFilter: ["data-theme"] });
 }
 
+const runs = ({ runs: all, disturbed }) => (disturbed ? t("speedDisturbed", { n: all, disturbed }) : number(all));
+
 function table(points) {
   const columns = [["speedInput", (p) => number(p.context_tokens)], ["cache", kindOf],
     ["speedTtftShort", (p) => (p.ttft_s === null ? "–" : seconds(p.ttft_s))],
-    ["speedDecodeShort", (p) => (p.decode_tok_s === null ? "–" : number(p.decode_tok_s, 1))]];
+    ["speedDecodeShort", (p) => (p.decode_tok_s === null ? "–" : number(p.decode_tok_s, 1))],
+    ["speedOutput", (p) => number(p.output_tokens)], ["speedRuns", runs]];
   return el("div", { class: "table-frame", tabindex: "0", role: "region", "aria-labelledby": "points-title" }, el("table", { class: "figures" },
     el("thead", {}, el("tr", {}, columns.map(([name]) => el("th", { scope: "col" }, t(name))))),
     el("tbody", {}, points.map((point) => el("tr", {}, columns.map(([, value]) => el("td", {}, value(point))))))));
