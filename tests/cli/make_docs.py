@@ -8,7 +8,18 @@ from rich.console import Console
 from mindnano.cli.app import build
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
-COMMANDS = ("demo", "chat", "generate", "convert", "synth", "bench", "bench kernels", "bench depth", "doctor")
+COMMANDS = (
+    "demo",
+    "chat",
+    "generate",
+    "serve",
+    "convert",
+    "synth",
+    "bench",
+    "bench kernels",
+    "bench depth",
+    "doctor",
+)
 HEAD = """\
 # Command line
 

@@ -18,6 +18,7 @@ class Slot:
         self.kv = kv  # by layer
         self.capacity = capacity
         self.length = 0
+        self.layer = 0  # how many layers the block in prefill has gone through
 
 
 class SlotPool:
@@ -56,7 +57,7 @@ class SlotPool:
         self._free.append(slot.index)
 
     def clear(self, slot: Slot) -> None:
-        slot.length = 0
+        slot.length = slot.layer = 0
         for state in self.states.values():
             state.reset(slot.index)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError
 
 from mindnano import __version__
-from mindnano.cli import bench, chat, convert, demo, doctor, generate, help, synth
+from mindnano.cli import bench, chat, convert, demo, doctor, generate, help, serve, synth
 from mindnano.cli.options import OPTIONS
 from mindnano.errors import MindNanoError
 
@@ -36,10 +36,11 @@ def build() -> App:
     app.command(demo.demo, sort_key=0)
     app.command(chat.chat, sort_key=1)
     app.command(generate.generate, sort_key=2)
-    app.command(convert.convert, sort_key=3)
-    app.command(synth.synth, sort_key=4)
-    app.command(bench.build(sort_key=5))
-    app.command(doctor.doctor, sort_key=6)
+    app.command(serve.serve, sort_key=3)
+    app.command(convert.convert, sort_key=4)
+    app.command(synth.synth, sort_key=5)
+    app.command(bench.build(sort_key=6))
+    app.command(doctor.doctor, sort_key=7)
     return app
 
 

@@ -24,9 +24,9 @@ from mindnano.checkpoint import open_model
 from mindnano.engine.completion import Completion, Delta, Usage
 from mindnano.engine.memory import available_bytes, choose_context, plan_memory
 from mindnano.engine.params import SamplingParams
-from mindnano.engine.sampling import Sampler
+from mindnano.engine.sampling import Sampler, TokenMask
 from mindnano.engine.scheduler import Scheduler
-from mindnano.engine.sequence import Sequence
+from mindnano.engine.sequence import Progress, Sequence
 from mindnano.engine.text import TextStream
 from mindnano.engine.timings import Timings, peak_rss_mib
 from mindnano.errors import ContextLengthError, MindNanoError
@@ -60,7 +60,7 @@ class Stream:
         sequence, sent = self._sequence, 0
         try:
             while not sequence.finished:
-                self._llm._step()
+                self._llm.step()
                 tokens = [sampled.token for sampled in sequence.output[sent:]]
                 sent += len(tokens)
                 text = sequence.text.take()
@@ -72,8 +72,8 @@ class Stream:
         finally:
             if not sequence.finished:
                 sequence.cancel()
-                self._llm._step()
-        self._result = self._llm._completion(sequence)
+                self._llm.step()
+        self._result = self._llm.result(sequence)
 
     @property
     def result(self) -> Completion:
@@ -167,7 +167,7 @@ class LLM:
 
     def stream(self, prompt: str | Seq[int], params: SamplingParams | None = None) -> Stream:
         """Complete `prompt`, giving text as it comes. Leaving the iterator early cancels the request."""
-        return Stream(self, self._submit(self._tokens(prompt), params or SamplingParams()))
+        return Stream(self, self.submit(self.request(self._tokens(prompt), params or SamplingParams())))
 
     def generate_many(
         self, prompts: Seq[str | Seq[int]], params: SamplingParams | Seq[SamplingParams] | None = None
@@ -175,10 +175,12 @@ class LLM:
         """Complete several prompts; as many as there are slots are decoded together."""
         if params is None or isinstance(params, SamplingParams):
             params = [params or SamplingParams()] * len(prompts)
-        sequences = [self._submit(self._tokens(p), one) for p, one in zip(prompts, params, strict=True)]
+        sequences = [
+            self.submit(self.request(self._tokens(p), one)) for p, one in zip(prompts, params, strict=True)
+        ]
         while not all(sequence.finished for sequence in sequences):
-            self._step()
-        return [self._completion(sequence) for sequence in sequences]
+            self.step()
+        return [self.result(sequence) for sequence in sequences]
 
     def chat(
         self, messages: Seq[Mapping[str, Any]], params: SamplingParams | None = None, thinking: bool = False
@@ -192,11 +194,17 @@ class LLM:
     def stream_chat(
         self, messages: Seq[Mapping[str, Any]], params: SamplingParams | None = None, thinking: bool = False
     ) -> Stream:
-        return Stream(self, self._submit(self.chat_tokens(messages, thinking), params or SamplingParams()))
+        prompt = self.chat_tokens(messages, thinking)
+        return Stream(self, self.submit(self.request(prompt, params or SamplingParams())))
 
-    def chat_tokens(self, messages: Seq[Mapping[str, Any]], thinking: bool = False) -> list[int]:
+    def chat_tokens(
+        self,
+        messages: Seq[Mapping[str, Any]],
+        thinking: bool = False,
+        tools: Seq[Mapping[str, Any]] | None = None,
+    ) -> list[int]:
         """The prompt of a conversation as token ids."""
-        return self.chat_template.encode(self.tokenizer, messages, enable_thinking=thinking)
+        return self.chat_template.encode(self.tokenizer, messages, enable_thinking=thinking, tools=tools)
 
     def save_session(self, folder: str | Path, name: str, messages: Seq[Mapping[str, Any]]) -> SessionInfo:
         """Keep what was computed of a conversation as one file in `folder`, replacing a session of that name.
@@ -291,21 +299,61 @@ class LLM:
             )
         return tokens
 
-    def _submit(self, prompt: list[int], params: SamplingParams) -> Sequence:
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """Tokens that end an answer: those of the configuration and those of the tokenizer."""
+        return frozenset(self.config.eos_token_ids) | frozenset(self.tokenizer.eos_token_ids)
+
+    def request(
+        self,
+        prompt: list[int],
+        params: SamplingParams,
+        *,
+        mask: TokenMask | None = None,
+        stop_after: str = "",
+        client: str = "",
+    ) -> Sequence:
+        """A request for `submit`, checked: MindNanoError where prompt or parameters can't be served.
+
+        mask: which tokens may come. stop_after: stop strings count only after this text. client: who asks, for
+        turns in the queue. Safe to call from any thread.
+        """
         self._checked(prompt, more=1)
-        eos = frozenset(self.config.eos_token_ids) | frozenset(self.tokenizer.eos_token_ids)
-        sequence = Sequence(
+        return Sequence(
             prompt=prompt,
             params=params,
-            sampler=Sampler(params, prompt, self.config.vocab_size),
-            text=TextStream(self.tokenizer, params.stop),
-            eos_token_ids=eos,
+            sampler=Sampler(params, prompt, self.config.vocab_size, mask),
+            text=TextStream(self.tokenizer, params.stop, stop_after),
+            eos_token_ids=self.eos_token_ids,
+            client=client,
         )
+
+    def submit(self, sequence: Sequence) -> Sequence:
+        """Queue a request; `step` until it is finished, then take its `result`."""
         with self._lock:
             self._scheduler.submit(sequence)
         return sequence
 
-    def _step(self) -> None:
+    @property
+    def idle(self) -> bool:
+        """Whether `step` has nothing to do."""
+        return self._scheduler.idle
+
+    @property
+    def slots(self) -> int:
+        """Sequences that can run at once."""
+        return len(self._pool.slots)
+
+    @property
+    def free_slots(self) -> int:
+        return self._pool.free
+
+    def progress(self, sequence: Sequence) -> Progress | None:
+        """How far a prompt is; None unless it is in prefill. For the thread that calls `step`."""
+        return self._scheduler.progress(sequence)
+
+    def step(self) -> None:
+        """One piece of work for the requests at hand. An error ends them all and is raised."""
         with self._lock:
             try:
                 self._scheduler.step()
@@ -313,7 +361,8 @@ class LLM:
                 self._scheduler.abort(error)
                 raise
 
-    def _completion(self, sequence: Sequence) -> Completion:
+    def result(self, sequence: Sequence) -> Completion:
+        """The answer of a finished request. Raises MindNanoError where the engine failed."""
         if sequence.error is not None:
             raise MindNanoError(f"the request ended early: {sequence.error}") from sequence.error
         output = [sampled.token for sampled in sequence.output]

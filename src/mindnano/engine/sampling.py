@@ -5,6 +5,7 @@ The order is transformers' (generation/utils.py, `_get_logits_processor`) with O
 1. repetition penalty p on tokens of prompt and answer: l / p where l > 0, l * p otherwise (arXiv 1909.05858)
 2. presence and frequency on tokens of the answer: l - presence - frequency * count (OpenAI API reference)
 3. logit bias: l + bias
+   then tokens that a mask (a grammar, say) doesn't allow: minus infinity
 4. temperature 0: the largest, the lowest id where several are equal. Otherwise l / temperature, then
 5. top-k: the k largest, ties by lowest id
 6. top-p: of what is left, renormalised, the likeliest until their sum reaches p, the one that crosses it
@@ -20,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +45,16 @@ class Sampled:
     token: int
     logprob: float | None = None
     top: list[tuple[int, float]] | None = None  # likeliest first
+
+
+class TokenMask(Protocol):
+    """Which tokens may come next in one answer."""
+
+    def allowed(self) -> NDArray[np.bool_] | None:
+        """bool [vocabulary], at least one true; None: all. Called once before each token."""
+
+    def accept(self, token: int) -> None:
+        """The token that was chosen."""
 
 
 class TokenCounts:
@@ -75,12 +87,14 @@ class TokenCounts:
 class Sampler:
     """Chooses the tokens of one request. Depends on its own seed and logits only, not on other requests."""
 
-    def __init__(self, params: SamplingParams, prompt: Sequence[int], vocabulary: int) -> None:
+    def __init__(
+        self, params: SamplingParams, prompt: Sequence[int], vocabulary: int, mask: TokenMask | None = None
+    ) -> None:
         for name, tokens in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
             for token in tokens:
                 if token >= vocabulary:
                     raise MindNanoError(f"{name}: token id {token}, expected 0 to {vocabulary - 1}")
-        self.params = params
+        self.params, self.mask = params, mask
         self._vocabulary = vocabulary
         self._scratch: F32 | None = None
         self._random = np.random.Generator(np.random.PCG64(params.seed))
@@ -104,13 +118,16 @@ class Sampler:
         for counts in (self._seen, self._answer):
             if counts is not None:
                 counts.add(token)
+        if self.mask is not None:
+            self.mask.accept(token)
         if self.params.logprobs is None:
             return Sampled(token)
         return self._with_logprobs(token, logits, self.params.logprobs)
 
     def _adjusted(self, logits: F32) -> F32:
-        """Logits after penalties and bias: a copy where there are any."""
-        if self._seen is None and self._answer is None and not len(self._bias):
+        """Logits after penalties, bias and mask: a copy where there are any."""
+        allowed = None if self.mask is None else self.mask.allowed()
+        if self._seen is None and self._answer is None and not len(self._bias) and allowed is None:
             return logits
         scores = logits.copy()
         if self._seen is not None:
@@ -121,6 +138,9 @@ class Sampler:
             presence, frequency = self.params.presence_penalty, self.params.frequency_penalty
             scores[self._answer.ids] -= np.float32(presence) + np.float32(frequency) * self._answer.counts
         scores[self._bias_ids] += self._bias
+        if allowed is not None:
+            _check_finite(scores.max())  # NaN would hide behind the mask
+            scores[~allowed] = -np.inf
         return scores
 
     def _greedy(self, scores: F32) -> int:

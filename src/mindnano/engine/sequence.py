@@ -23,6 +23,15 @@ class Phase(Enum):
     FINISHED = "finished"
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Of a prompt in prefill: tokens done, the reused ones among them, and in all; seconds left, if known yet."""
+
+    tokens_done: int
+    tokens_total: int
+    seconds_left: float | None
+
+
 @dataclass(eq=False)
 class Sequence:
     """One request on its way through the engine."""
@@ -38,12 +47,16 @@ class Sequence:
     node: Node | None = None  # the checkpoint that the slot's prefix ends at
     cached: int = 0  # tokens of the prompt that came from checkpoints
     cached_reason: str = ""
+    client: str = ""  # who asks: clients wait in turn
     output: list[Sampled] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)  # by token: characters of the answer before it
     finish_reason: str | None = None
     error: BaseException | None = None  # why it ended early, if not by the model or the caller
     cancelled: bool = False
     clock: StageClock = field(default_factory=StageClock)
+    block: int = 0  # tokens of the prompt that are in prefill together now
     submitted: float = field(default_factory=perf_counter)
+    started: float | None = None
     first_token: float | None = None
     last_token: float | None = None
 
@@ -62,6 +75,7 @@ class Sequence:
             self.first_token = now
         self.last_token = now
         self.output.append(sampled)
+        self.starts.append(self.text.decoded)
         ends = not self.params.ignore_eos and sampled.token in self.eos_token_ids
         if ends or sampled.token in self.params.stop_token_ids:
             self.finish("stop")

@@ -126,7 +126,9 @@ class Decoder:
                 clock.lap("moe")
                 yield None
                 clock.restart()
+            slot.layer = layer.index + 1
         slot.length += count
+        slot.layer = 0
         wanted = {"last": x[-1:], "all": x, "none": x[:0]}[rows]
         yield self._logits(wanted, ws, clock) if len(wanted) else wanted[:, :0]
 

@@ -1,0 +1,246 @@
+"""The engine on its own thread: jobs come in from the event loop, events of their answers go back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import TypeVar
+
+from mindnano.engine.completion import Completion
+from mindnano.engine.llm import LLM
+from mindnano.engine.sampling import Sampled
+from mindnano.engine.sequence import Phase, Progress, Sequence
+from mindnano.server.logs import trouble
+
+T = TypeVar("T")
+PROGRESS_SECONDS = 0.5  # between two reports of a prefill
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """New tokens of a choice, `starts` the characters before each, and the text that may be shown now."""
+
+    choice: int
+    text: str
+    sampled: list[Sampled]
+    starts: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A choice has ended; `stop` is the stop string that ended it."""
+
+    choice: int
+    completion: Completion
+    stop: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The engine failed; nothing more comes."""
+
+    error: BaseException
+
+
+Event = Progress | Tokens | Finished | Failed
+
+
+class QueueFull(Exception):
+    """As many requests wait as may; seconds until one of them probably starts."""
+
+    def __init__(self, waiting: int, retry_after: int) -> None:
+        super().__init__(f"{waiting} requests wait already")
+        self.waiting, self.retry_after = waiting, retry_after
+
+
+class Stopping(Exception):
+    """The server takes no more work."""
+
+
+@dataclass(eq=False)
+class Job:
+    """One request: the sequences of its choices, and the events of their answers, in order.
+
+    The first sequence goes ahead; the others follow when its prompt is computed, so that they reuse it.
+    """
+
+    sequences: list[Sequence]
+    loop: asyncio.AbstractEventLoop
+    events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
+    cancelled: bool = False
+    given: int = 0  # sequences that the engine has
+    ended: int = 0
+    reported: tuple[float, int] = (0.0, -1)  # when and what the last progress said
+
+    def __post_init__(self) -> None:
+        self.sent = [0] * len(self.sequences)  # tokens by choice; -1: its end was sent too
+
+    @property
+    def waiting(self) -> int:
+        """How many of its sequences wait for a slot."""
+        return sum(sequence.phase is Phase.WAITING for sequence in self.sequences)
+
+    @property
+    def done(self) -> bool:
+        return self.ended == len(self.sequences)
+
+
+class EngineThread:
+    """Runs an LLM. `submit`, `cancel` and `call` are for the event loop; the rest happens on the thread."""
+
+    def __init__(self, llm: LLM, queue_limit: int) -> None:
+        self.llm, self.queue_limit = llm, queue_limit
+        self.jobs: set[Job] = set()  # of the event loop: not answered yet
+        self.stopping = False
+        self._running: set[Job] = set()  # of the thread
+        self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._seconds = 5.0  # that a request takes, lately
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    @property
+    def waiting(self) -> int:
+        return sum(job.waiting for job in self.jobs)
+
+    def submit(self, sequences: list[Sequence]) -> Job:
+        """Queue a request. Raises QueueFull or Stopping."""
+        if self.stopping:
+            raise Stopping
+        waiting = self.waiting
+        if waiting + len(sequences) > self.queue_limit + self.llm.free_slots:
+            raise QueueFull(waiting, max(1, min(600, math.ceil(self._seconds / self.llm.slots))))
+        job = Job(sequences, asyncio.get_running_loop())
+        self.jobs.add(job)
+        self._commands.put(lambda: self._admit(job))
+        return job
+
+    def cancel(self, job: Job) -> None:
+        """End a request; its slots are free after the piece of work that runs now."""
+        job.cancelled = True
+        for sequence in job.sequences:
+            sequence.cancel()
+        self.jobs.discard(job)
+        self._commands.put(_wake)
+
+    async def call(self, work: Callable[[], T]) -> T:
+        """The result of `work`, run on the engine's thread between two pieces of work."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(work())
+            except BaseException as error:
+                future.set_exception(error)
+
+        self._commands.put(run)
+        return await asyncio.wrap_future(future)
+
+    def stop(self) -> None:
+        """End the thread, and whatever runs."""
+        self.stopping = True
+        self._commands.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while self._obey(block=self.llm.idle):
+            try:
+                self.llm.step()
+            except Exception as error:  # every sequence has it as its own error, and is told below
+                trouble("the engine failed", error)
+            for job in list(self._running):
+                self._publish(job)
+                if job.done or job.cancelled:
+                    self._running.discard(job)
+
+    def _obey(self, block: bool) -> bool:
+        """Carry out what was asked for; False when the thread shall end."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                command = self._commands.get(block=block)
+                if command is None:
+                    return False
+                command()
+                block = False
+        return True
+
+    def _admit(self, job: Job) -> None:
+        if not job.cancelled:
+            self._running.add(job)
+            self._give(job, 1)
+
+    def _give(self, job: Job, count: int) -> None:
+        for sequence in job.sequences[job.given : count]:
+            self.llm.submit(sequence)
+        job.given = count
+
+    def _publish(self, job: Job) -> None:
+        """Send what is new of a job to the event loop."""
+        events: list[Event] = []
+        first = job.sequences[0]
+        if job.given == 1 and first.phase in (Phase.DECODE, Phase.FINISHED) and first.error is None:
+            self._give(job, len(job.sequences))
+        if first.phase is Phase.PREFILL:
+            events += self._progress(job, first)
+        for choice, sequence in enumerate(job.sequences[: job.given]):
+            if job.sent[choice] >= 0:
+                events += self._news(job, choice, sequence)
+        error = next((s.error for s in job.sequences if s.error is not None), None)
+        if error is not None:
+            for sequence in job.sequences:
+                sequence.cancel()
+            job.ended = len(job.sequences)
+            events = [Failed(error)]
+        if job.done and first.started is not None:
+            self._seconds += 0.2 * (perf_counter() - first.started - self._seconds)
+        if events:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
+                job.loop.call_soon_threadsafe(self._deliver, job, events)
+
+    def _progress(self, job: Job, first: Sequence) -> list[Event]:
+        now, (then, done) = perf_counter(), job.reported
+        if now - then < PROGRESS_SECONDS:
+            return []
+        progress = self.llm.progress(first)
+        if progress is None or progress.tokens_done == done:
+            return []
+        job.reported = now, progress.tokens_done
+        return [progress]
+
+    def _news(self, job: Job, choice: int, sequence: Sequence) -> list[Event]:
+        sent = job.sent[choice]
+        text, sampled = sequence.text.take(), sequence.output[sent:]
+        job.sent[choice] += len(sampled)
+        events: list[Event] = []
+        if text or sampled:
+            events.append(Tokens(choice, text, sampled, sequence.starts[sent:]))
+        if sequence.finished and sequence.error is None:
+            job.sent[choice] = -1
+            job.ended += 1
+            events.append(Finished(choice, self.llm.result(sequence), sequence.text.stop))
+        return events
+
+    def _deliver(self, job: Job, events: list[Event]) -> None:
+        """On the event loop."""
+        for event in events:
+            job.events.put_nowait(event)
+        if job.done:
+            self.jobs.discard(job)
+
+
+def _wake() -> None:
+    """So that a thread without work looks at what was cancelled."""

@@ -1,0 +1,1 @@
+"""Requests and responses as msgspec types: what is checked, encoded, and written into the OpenAPI document."""
