@@ -93,9 +93,7 @@ def verdicts(ratios: Sequence[Ratio], smaller_is_faster: Sequence[bool]) -> list
     return said
 
 
-def over_segments(
-    values: Floats, statistic: Callable[[Floats], Floats], resamples: int = 2_000
-) -> Estimate:
+def over_segments(values: Floats, statistic: Callable[[Floats], Floats], resamples: int = 2_000) -> Estimate:
     """`statistic` of all values, its interval from resampling whole segments.
 
     values: [segments, positions]. statistic: from [resamples, values] to [resamples]. Positions of one text depend on
@@ -196,7 +194,8 @@ def _studentized(groups: list[Floats], error: float) -> tuple[Floats, Floats]:
 def _multisets(n: int) -> tuple[Floats, Floats]:
     """All resamples of n things: how often each is taken [R, n], and the resample's probability [R]."""
     counts = np.array(
-        [np.bincount(picked, minlength=n) for picked in combinations_with_replacement(range(n), n)], np.float64
+        [np.bincount(picked, minlength=n) for picked in combinations_with_replacement(range(n), n)],
+        np.float64,
     )
     ways = [math.factorial(n) / math.prod(math.factorial(int(k)) for k in row) for row in counts]
     return counts, np.array(ways) / float(n) ** n
@@ -206,4 +205,4 @@ def _quantile(values: Floats, weights: Floats, probability: float) -> float:
     """The smallest value that at least `probability` of the weight doesn't exceed."""
     order = np.argsort(values)
     reached = np.searchsorted(np.cumsum(weights[order]), probability - 1e-12)
-    return float(values[order[min(reached, len(order) - 1)]])
+    return float(values[order[min(int(reached), len(order) - 1)]])

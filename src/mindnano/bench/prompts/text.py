@@ -54,7 +54,8 @@ class Writer:
             lambda: f"{r.choice(PAST)} the {noun()}", lambda: f"{r.choice(ADVERBS)} {r.choice(PAST)} it",
             lambda: f"{r.choice(PAST)} {r.randint(2, 900)} {adjective()} {noun()}s",
             lambda: f"{r.choice(PAST)} what the {noun()} had {r.choice(PAST)}",
-            lambda: f"was more {adjective()} than the {noun()}", lambda: f"{r.choice(PAST)} {r.choice(NAMES)}'s {noun()}",
+            lambda: f"was more {adjective()} than the {noun()}",
+            lambda: f"{r.choice(PAST)} {r.choice(NAMES)}'s {noun()}",
         ])  # fmt: skip
         where = r.choice([
             lambda: "", lambda: "", lambda: f" near the {noun()}", lambda: f" before the {noun()} of {self._place()}",

@@ -1,17 +1,24 @@
 """The vocabulary that prompts are written with: common enough for any tokenizer, wide enough to spread over experts."""
 
-NAMES = """
+from __future__ import annotations
+
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+NAMES = words("""
 Ada Amara Anton Beatriz Boris Chen Clara Dmitri Elena Emeka Farid Fatima Georg Greta Hana Hassan Ingrid Isaac Jana
 Joaquin Kenji Laila Lars Leila Luca Magda Marek Mei Mira Nadia Naveen Olga Omar Pavel Priya Quentin Rafael Rosa Samir
 Sofia Tariq Teresa Tomas Uma Viktor Wanda Xavier Yara Yusuf Zofia
-""".split()
+""")
 
-PLACES = """
+PLACES = words("""
 Aarhus Bergen Bilbao Bristol Cork Dakar Delft Ghent Graz Hanoi Izmir Kyoto Lagos Leeds Lima Lviv Malmo Nantes Odessa
 Oporto Ottawa Pune Quito Riga Salta Split Tampere Tartu Toledo Turin Utrecht Varna Vilnius Wuhan Zadar
-""".split()
+""")
 
-NOUNS = """
+NOUNS = words("""
 account answer archive argument arrival autumn balcony bargain basin battery beam bench bicycle border bottle boundary
 branch bread breeze bridge bucket budget builder cabin cable canal candle captain cargo carpet castle catalogue cause
 ceiling chain chamber channel chapter circle circuit citizen clerk climate clock cloud coast column commerce committee
@@ -36,9 +43,9 @@ symbol system tailor tale task teacher temple tenant theatre theory thread thund
 town track trade tradition train traveller treaty tree trial tunnel uncle union valley value vessel victory village
 violin voice volume voyage wage wagon wall war warehouse warning watch water weather weaver week weight well west wheel
 wheat wind window wine winter witness wood wool word worker workshop writer yard year
-""".split()
+""")
 
-ADJECTIVES = """
+ADJECTIVES = words("""
 absent ancient angry bare bitter blue brave brief bright broad broken busy calm careful cheap clean clear clever cold
 common complete cool curious damp dark deep different dry dull early eastern empty equal exact false familiar famous
 fast final firm flat foreign formal former free fresh frozen full gentle golden grand grave green grey half hard heavy
@@ -48,9 +55,9 @@ public quick quiet rare ready recent red remote rich rough round rural sad safe 
 slow small smooth soft solid sour southern square steady steep stern stiff strange strict strong sudden sweet tall
 thick thin tight tired tough true upper urgent useful usual vague vast warm weak western wet white wide wild wise wooden
 wrong yellow young
-""".split()
+""")
 
-PAST = """
+PAST = words("""
 abandoned accepted admired announced answered arranged avoided believed blamed borrowed bought brought built carried
 caught changed chose claimed collected compared completed copied counted covered crossed delivered denied described
 discovered divided doubted drew earned enjoyed examined explained feared filled followed forgot found guarded heard
@@ -60,25 +67,25 @@ preferred printed promised protected proved published questioned raised reached 
 refused remembered repaired repeated replaced reported rescued returned sealed searched sent served shared showed
 signed sold solved studied suggested surprised taught tested thanked took translated trusted understood used visited
 wanted warned watched weighed welcomed wrote
-""".split()
+""")
 
-ADVERBS = """
+ADVERBS = words("""
 again almost already always badly barely carefully early easily exactly finally gladly gradually hardly honestly later
 mostly nearly never nowhere often once only openly partly perhaps politely promptly quickly quietly rarely seldom
 slowly sometimes soon steadily suddenly together twice usually
-""".split()
+""")
 
-VERBS = """
+VERBS = words("""
 accept add apply build cache check clean close collect compare copy count decode drop encode extend fetch fill filter
 find flush group index insert join keep load lock log map mark match measure merge move open pack parse pick print
 probe prune push queue read record reduce remove repeat reset resolve restore rotate save scan seal search select send
 shift skip sort split start stop store swap sync test trace trim update verify wait walk warn write
-""".split()
+""")
 
-FIELDS = """
+FIELDS = words("""
 account age amount area balance batch block bytes capacity channel city code colour cost count current date delay depth
 distance duration energy factor first flow frame height humidity index item key label last latency level limit load
 mass name offset order owner page part phase place port position power pressure price queue range rank rate ratio
 region score sensor shape size slot speed stage start state status step stock table temperature time total unit
 user value version voltage volume weight width zone
-""".split()
+""")
