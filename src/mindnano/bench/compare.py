@@ -178,7 +178,17 @@ def _compared(
         )
         cache, tokens, answer, clients, prompts = key
         found = Compared(
-            measure, cache, tokens, answer, clients, prompts, ratio, statistics.UNCLEAR, means[0], means[1], marked
+            measure,
+            cache,
+            tokens,
+            answer,
+            clients,
+            prompts,
+            ratio,
+            statistics.UNCLEAR,
+            means[0],
+            means[1],
+            marked,
         )
         if ratio.low is not None:
             return found

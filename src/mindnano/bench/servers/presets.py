@@ -36,8 +36,9 @@ def llama_server(setting: Setting, port: int) -> list[str]:
         raise MindNanoError("preset llama-server: expected a GGUF file as MODEL, got none")
     if setting.kv_layout not in (None, "latent", "expanded"):
         raise MindNanoError(f"preset llama-server: no layout {setting.kv_layout!r}")
-    command = [_program(setting.binary or "llama-server"), "--model", setting.model, "--host", HOST, "--port",
-               str(port), "--ctx-size", str(setting.context * setting.slots), "--parallel", str(setting.slots)]  # fmt: skip
+    command = [_program(setting.binary or "llama-server"), "--model", setting.model, "--host", HOST,
+               "--port", str(port), "--parallel", str(setting.slots), "--ctx-size",
+               str(setting.context * setting.slots)]  # fmt: skip
     if setting.kv is not None:
         kind = _LLAMA_TYPES[setting.kv]
         command += ["--cache-type-k", kind, "--cache-type-v", kind]
