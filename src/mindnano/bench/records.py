@@ -121,34 +121,52 @@ class Point:
 
 
 @dataclass(kw_only=True)
-class Quality:
-    """What a smaller cache or recipe costs, of one measure at one length: a value, its interval, its samples.
+class Judged:
+    """What every sample of a quality measurement says: which model and cache, held against which."""
 
-    measure: "kl_mean", "kl_p99" (nats), "top1" (share), "retrieval/TASK" (share), "retrieval/TASK/DEPTH",
-    "first_difference" (median position; `censored` of the samples never differed). against: the yardstick.
-    """
-
-    phase: Literal["quality"] = "quality"
     model: str | None = None
     recipe: str | None = None
     synthetic: bool | None = None
-    trained: str | None = None  # what a small trained model was trained for, where it says so
     kv_layout: str | None = None
     kv_format: str | None = None
     against: str = ""
-    measure: str = ""
-    length: int = 0
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    samples: int = 0
-    segments: int | None = None
-    censored: int | None = None
+    source: str = ""  # of the text
+    length: int = 0  # tokens before the position that is judged
+    sample: int = 0
     at: str = ""
 
     @property
     def kind(self) -> str:
         return " ".join(part for part in (self.recipe, self.kv_layout, self.kv_format) if part)
+
+
+@dataclass(kw_only=True)
+class Divergence(Judged):
+    """One segment of text at one length: KL divergence from the yardstick in nats, and whether the likeliest token is
+    the same, at each of the last positions before `length`."""
+
+    phase: Literal["divergence"] = "divergence"
+    kl: list[float] = field(default_factory=list)
+    same_top: list[int] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class Retrieval(Judged):
+    """One question about a long text. depth: where the answer stands, 0 the beginning, 1 the end."""
+
+    phase: Literal["retrieval"] = "retrieval"
+    task: str = ""
+    depth: float = 0.0
+    right: bool = False
+
+
+@dataclass(kw_only=True)
+class Parting(Judged):
+    """Where a greedy answer first differs from the yardstick's; None: not within `tokens`."""
+
+    phase: Literal["parting"] = "parting"
+    tokens: int = 0
+    position: int | None = None
 
 
 @dataclass(kw_only=True)
@@ -163,9 +181,10 @@ class Run:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-Record = Point | Quality | Run
-_TYPES: dict[str, type[Point] | type[Quality] | type[Run]] = {
-    "capacity": Point, "perf": Point, "quality": Quality, "run": Run
+Sample = Divergence | Retrieval | Parting
+Record = Point | Divergence | Retrieval | Parting | Run
+_TYPES: dict[str, type[Record]] = {
+    "capacity": Point, "perf": Point, "divergence": Divergence, "retrieval": Retrieval, "parting": Parting, "run": Run
 }  # fmt: skip
 
 
@@ -285,5 +304,5 @@ class Results:
         return [point for point in points(self.records) if point.key == key]
 
 
-def field_names(kind: type[Point] | type[Quality] | type[Run]) -> list[str]:
+def field_names(kind: type[Record]) -> list[str]:
     return [one.name for one in fields(kind)]

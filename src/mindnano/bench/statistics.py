@@ -121,6 +121,20 @@ def proportion(successes: int, n: int) -> Estimate:
     return Estimate(share, max(0.0, middle - half), min(1.0, middle + half), n)
 
 
+def median(values: Sequence[float]) -> Estimate:
+    """Median with the interval between two of the values that a binomial distribution allows (Conover 1999, 3.2);
+    values may be infinite. None where fewer than six values can't give 95 %."""
+    ordered, n = sorted(values), len(values)
+    middle = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+    below, tail = 0, 0.0  # values that may be left out at each end
+    while below < n // 2 and tail + math.comb(n, below) / 2.0**n <= ALPHA / 2:
+        tail += math.comb(n, below) / 2.0**n
+        below += 1
+    if below == 0:
+        return Estimate(middle, None, None, n)
+    return Estimate(middle, ordered[below - 1], ordered[n - below], n)
+
+
 def t_quantile(probability: float, freedom: int) -> float:
     """Quantile of Student's t with `freedom` >= 3 (Cornish-Fisher; Abramowitz and Stegun 26.7.5)."""
     z, f = NormalDist().inv_cdf(probability), float(freedom)

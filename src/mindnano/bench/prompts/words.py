@@ -89,3 +89,10 @@ mass name offset order owner page part phase place port position power pressure 
 region score sensor shape size slot speed stage start state status step stock table temperature time total unit
 user value version voltage volume weight width zone
 """)
+
+KEYS = words("""
+amber coral ruby opal pearl jade silver copper iron marble crystal granite apple lemon cherry maple cedar willow tulip
+rose tiger falcon raven otter eagle rabbit turtle zebra wolf swan bottle button carpet curtain engine garden hammer
+island kettle ladder mirror orchard pencil pocket puzzle ribbon saddle shield shovel signal temple thunder tunnel
+violin wagon whistle window winter
+""")

@@ -21,10 +21,10 @@ def kernels(found: dict[str, Any] | None) -> Table | None:
     notes = [f"{name}: {number(limits[name])} {unit}" for name, unit in UNITS.items() if name in limits]
     said = ["Limits of this machine, " + ", ".join(notes) + "."] if notes else []
     if found.get("disturbed"):
-        said.append(
-            f"Disturbed: the limits themselves varied by {100 * found.get('limit_spread', 0):.0f} % during the run."
-        )
+        spread = 100 * found.get("limit_spread", 0)
+        said.append(f"Disturbed: the limits themselves varied by {spread:.0f} % during the run.")
     return Table(
-        "Kernels alone, without engine and HTTP", ["operation", "best, ms", "median, ms", "bound by", "share of the limit"],
+        "Kernels alone, without engine and HTTP",
+        ["operation", "best, ms", "median, ms", "bound by", "share of the limit"],
         rows, [f"{found.get('threads')} threads", str(found.get("isa"))], said,
     )  # fmt: skip

@@ -9,7 +9,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from mindnano.bench.records import Point, Quality, Record, Run
+from mindnano.bench.quality.summary import summarize
+from mindnano.bench.records import Judged, Point, Record, Run
 from mindnano.bench.report import comparison_tables, kernel_tables, plots, quality_tables, summary, tables
 from mindnano.bench.report.table import Table
 from mindnano.errors import MindNanoError
@@ -50,7 +51,7 @@ def write(records: Sequence[Record], target: Path, kernels: dict[str, Any] | Non
 
     kernels: what `bench kernels --json` printed. Raises MindNanoError where the records hold nothing to report.
     """
-    if not any(isinstance(record, Point | Quality) for record in records):
+    if not any(isinstance(record, Point | Judged) for record in records):
         raise MindNanoError(
             "no measured point in the results; run bench capacity, perf, compare or quality first"
         )
@@ -77,8 +78,9 @@ def _sections(
     def there(*found: Table | None) -> list[Table]:
         return [table for table in found if table is not None]
 
+    quality = summarize(records)
     sections = [
-        Section("Summary", summary.warnings(records), summary.sentences(records)),
+        Section("Summary", summary.warnings(records), summary.sentences(records, quality)),
         Section("Speed", plots=shown("ttft", "decode"), tables=[
             *tables.speed(records), *there(tables.requests(records), tables.together(records))]),
         Section("Where the time goes", plots=shown("stages"), tables=there(
@@ -86,7 +88,7 @@ def _sections(
         Section("Comparison", plots=shown("shape"), tables=[
             *there(comparison_tables.comparisons(records)), *comparison_tables.against_reference(records)]),
         Section("Capacity", plots=shown("memory"), tables=tables.capacity(records)),
-        Section("Quality", plots=shown("divergence"), tables=quality_tables.quality(records)),
+        Section("Quality", plots=shown("divergence"), tables=quality_tables.quality(quality)),
         Section("Machine", tables=there(machine(records))),
     ]  # fmt: skip
     return [section for section in sections if not section.empty]
@@ -121,7 +123,7 @@ def machine(records: Sequence[Record]) -> Table | None:
 
 def _about(records: Sequence[Record]) -> str:
     """Models, recipes and servers in one line."""
-    of = [record for record in records if isinstance(record, Point | Quality)]
+    of = [record for record in records if isinstance(record, Point | Judged)]
     models = dict.fromkeys(" ".join(part for part in (one.model, one.recipe) if part) for one in of)
     servers = dict.fromkeys(
         " ".join(part for part in (p.server, p.server_version) if part) for p in of if isinstance(p, Point)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mindnano.bench import reference
-from mindnano.bench.records import Point, Quality, Record, Run
+from mindnano.bench.quality.summary import summarize
+from mindnano.bench.records import Point, Record, Run
 from mindnano.bench.report import groups
 from mindnano.bench.report.table import tokens
 from mindnano.bench.report.tables import room
@@ -79,7 +80,7 @@ def standalone(svg: str) -> str:
     return svg.replace("<defs>", style + "<defs>", 1)
 
 
-def _settings(name: str) -> dict[str, Any]:
+def _settings(name: str) -> Any:
     return {
         "svg.fonttype": "none", "svg.hashsalt": f"mindnano {name}", "font.family": "sans-serif", "font.size": 11,
         "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": MUTED, "xtick.color": MUTED, "ytick.color": MUTED,
@@ -311,11 +312,7 @@ def stages(records: Sequence[Record]) -> Figure | None:
 
 def divergence(records: Sequence[Record]) -> Figure | None:
     """KL divergence from the yardstick by position."""
-    of = [
-        record
-        for record in records
-        if isinstance(record, Quality) and record.measure == "kl_mean" and record.value
-    ]
+    of = [one for one in summarize(records) if one.measure == "kl_mean" and one.value > 0]
     if not of:
         return None
     figure, (axes,) = _figure()
@@ -325,7 +322,7 @@ def divergence(records: Sequence[Record]) -> Figure | None:
         style = _style(kind) | {"label": name}
         if len(recipes) > 1:
             style["color"] = SERIES[at % len(SERIES)]
-        axes.plot([q.length for q in rows], [q.value or 0.0 for q in rows], **style)
+        axes.plot([q.length for q in rows], [q.value for q in rows], **style)
         band = [(q.length, q.low, q.high) for q in rows if q.low and q.high]
         if band:
             axes.fill_between([b[0] for b in band], [b[1] for b in band], [b[2] for b in band], alpha=0.18,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mindnano.bench.records import Quality, Record
+from mindnano.bench.quality.summary import Quality
 from mindnano.bench.report.table import EMPTY, Table, estimate, marks, tokens
 from mindnano.bench.statistics import Estimate
 
 
-def quality(records: Sequence[Record]) -> list[Table]:
+def quality(of: Sequence[Quality]) -> list[Table]:
     """What each cache costs: divergence by length, retrieval by length, where greedy answers part."""
-    of = [record for record in records if isinstance(record, Quality)]
     made = []
     if found := [q for q in of if q.measure in ("kl_mean", "kl_p99", "top1")]:
         made.append(_by_length(found, "Divergence from {against}, nats; top-1 agreement", {

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 
 from mindnano.bench.compare import by_kind, compare
-from mindnano.bench.records import Point, Quality, Record, Run, points
+from mindnano.bench.quality.summary import Quality
+from mindnano.bench.records import Judged, Point, Record, Run, points
 from mindnano.bench.report import groups
 from mindnano.bench.report.groups import Cell
 from mindnano.bench.report.plots import INTERACTIVE_S
@@ -17,13 +18,13 @@ from mindnano.bench.statistics import UNCLEAR
 RESERVE_MIB = 512.0
 
 
-def sentences(records: Sequence[Record]) -> list[str]:
+def sentences(records: Sequence[Record], quality: Sequence[Quality]) -> list[str]:
     """The whole summary, most important first."""
     return [
         *fits(records),
         *interactive(records),
         *gain(records),
-        *cost(records),
+        *cost(quality),
         *change(records),
     ]
 
@@ -31,7 +32,7 @@ def sentences(records: Sequence[Record]) -> list[str]:
 def warnings(records: Sequence[Record]) -> list[str]:
     """What must be known before any figure is read."""
     found = []
-    known = [record for record in records if isinstance(record, Point | Quality)]
+    known = [record for record in records if isinstance(record, Point | Judged)]
     if any(one.synthetic for one in known):
         found.append("The weights are synthetic (random, of a real model's shape): speed and memory are measured, "
                      "answers mean nothing, and divergence is numerical error, not quality.")  # fmt: skip
@@ -121,9 +122,9 @@ def gain(records: Sequence[Record]) -> list[str]:
     return found
 
 
-def cost(records: Sequence[Record]) -> list[str]:
+def cost(quality: Sequence[Quality]) -> list[str]:
     """The largest divergence of each cache."""
-    of = [q for q in records if isinstance(q, Quality) and q.measure == "kl_mean" and q.value is not None]
+    of = [one for one in quality if one.measure == "kl_mean"]
     found = []
     for kind in dict.fromkeys(q.kind for q in of):
         worst = max((q for q in of if q.kind == kind), key=lambda q: q.value or 0.0)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mindnano.bench.records import Point, Quality
+from mindnano.bench.quality.summary import Quality
+from mindnano.bench.records import Point
 from mindnano.bench.statistics import Estimate, Ratio
 
 if TYPE_CHECKING:
@@ -69,8 +71,8 @@ def number(value: float | None, digits: int = 3) -> str:
     """Rounded to significant digits, thousands set apart."""
     if value is None:
         return EMPTY
-    if value == 0:
-        return "0"
+    if value == 0 or math.isinf(value):
+        return "0" if value == 0 else "never"
     if abs(value) >= 10 ** (digits - 1):
         return f"{value:,.0f}"
     return f"{value:.{digits}g}" if abs(value) < 1e-3 else f"{value:#.{digits}g}".rstrip(".")
