@@ -35,12 +35,19 @@ def fill_load(setting: Setting) -> Load:
     return Load(setting.context // 2, FILL_OUTPUT)
 
 
-def run(campaign: Campaign, settings: Sequence[Setting], fill: bool = True) -> None:
-    """Measure every setting that isn't measured yet, small contexts first."""
+def run(campaign: Campaign, settings: Sequence[Setting], fill_up_to: int | None = None) -> None:
+    """Measure every setting that isn't measured yet, small contexts first.
+
+    fill_up_to: the largest context of which half is filled with a prompt; None: all of them.
+    """
+
+    def fills(setting: Setting) -> bool:
+        return fill_up_to is None or setting.context <= fill_up_to
+
     ordered = sorted(settings, key=lambda one: one.context)
     waiting = [s for s in ordered if not campaign.done(campaign.key(s, None, {}))]
     campaign.left = lambda: total(
-        campaign.estimate, [(_kind(s), fill_load(s)) for s in waiting] if fill else [], len(waiting)
+        campaign.estimate, [(_kind(s), fill_load(s)) for s in waiting if fills(s)], len(waiting)
     )  # fmt: skip
     for setting in list(waiting):
         campaign.progress.doing(f"capacity {setting.label}", campaign.left())
@@ -48,7 +55,7 @@ def run(campaign: Campaign, settings: Sequence[Setting], fill: bool = True) -> N
         try:
             check(campaign, setting)
             with campaign.serving(setting) as driver:
-                point = look(campaign, driver, fill)
+                point = look(campaign, driver, fills(setting))
         except StartError as error:
             point = campaign.not_started(setting, error, None, {})
         else:

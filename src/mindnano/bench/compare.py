@@ -56,6 +56,7 @@ def run(
     for load in loads:
         groups.setdefault((context or context_for(load), load.concurrency), []).append(load)
     waiting = [load for load in loads for _ in range(2 * pairs)]
+    name = name_of(a, b)
     campaign.left = lambda: sum(campaign.estimate.seconds(_kind(a), load) for load in waiting)
     for (size, slots), members in groups.items():
         sides = [
@@ -67,17 +68,21 @@ def run(
             (pair, load, side, setting)
             for pair, load in wanted
             for side, setting in (sides if pair % 2 == 0 else sides[::-1])
-            if not campaign.done(campaign.key(setting, load, {"side": side, "pair": pair}))
+            if not campaign.done(
+                campaign.key(setting, load, {"comparison": name, "side": side, "pair": pair})
+            )
         ]
         for load in members:
             missing = sum(1 for _, one, _, _ in left if one == load)
             for _ in range(2 * pairs - missing):
                 waiting.remove(load)
         if left:
-            _measure(campaign, left, waiting)
+            _measure(campaign, name, left, waiting)
 
 
-def _measure(campaign: Campaign, left: list[tuple[int, Load, str, Setting]], waiting: list[Load]) -> None:
+def _measure(
+    campaign: Campaign, name: str, left: list[tuple[int, Load, str, Setting]], waiting: list[Load]
+) -> None:
     """Both servers alive; where the second one is refused for memory, a fresh one for each run instead."""
     with ExitStack() as alive:
         drivers: dict[str, Driver] = {}
@@ -91,7 +96,7 @@ def _measure(campaign: Campaign, left: list[tuple[int, Load, str, Setting]], wai
                 refused = error
         if refused is None:
             for pair, load, side, _ in left:
-                campaign.measure(drivers[side], load, {"side": side, "pair": pair})
+                campaign.measure(drivers[side], load, {"comparison": name, "side": side, "pair": pair})
                 waiting.remove(load)
             return
     campaign.progress.did(
@@ -99,7 +104,7 @@ def _measure(campaign: Campaign, left: list[tuple[int, Load, str, Setting]], wai
     )
     for pair, load, side, setting in left:
         with campaign.serving(setting) as driver:
-            campaign.measure(driver, load, {"side": side, "pair": pair})
+            campaign.measure(driver, load, {"comparison": name, "side": side, "pair": pair})
         waiting.remove(load)
 
 
@@ -233,8 +238,22 @@ def _short(why: str) -> str:
     return "other processes" if "of a core" in why else why.split(":")[0].split(" by ")[0]
 
 
-def by_side(point: Point) -> str | None:
-    return point.side
+def by_side(comparison: str | None = None) -> Sides:
+    """Sides as runs were measured, of one comparison or of all."""
+    return lambda point: point.side if comparison in (None, point.comparison) else None
+
+
+def comparisons(records: Iterable[Record]) -> list[str]:
+    """The comparisons that were measured, in order."""
+    return list(dict.fromkeys(one.comparison for one in points(records, "perf") if one.comparison))
+
+
+def name_of(a: Setting, b: Setting) -> str:
+    return f"{_without_context(a)} | {_without_context(b)}"
+
+
+def _without_context(setting: Setting) -> str:
+    return setting.label.replace(f" ctx {setting.context}", "")
 
 
 def by_kind(a: str, b: str) -> Sides:

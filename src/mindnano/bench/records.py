@@ -73,7 +73,8 @@ class Point:
     prompts: str | None = None
     repeat: int | None = None
     attempt: int | None = None
-    side: str | None = None  # A or B of a comparison
+    comparison: str | None = None  # which one, and
+    side: str | None = None  # its A or B
     pair: int | None = None
 
     # What came of it; of several requests at once the median, each of them in `requests`.
@@ -107,7 +108,7 @@ class Point:
     def key(self) -> tuple[Any, ...]:
         """Equal for two runs of the same thing, so that an interrupted benchmark knows what it has."""
         return (self.phase, self.setting, self.input_tokens, self.output_tokens, self.concurrency, self.prompts,
-                self.side, self.pair, self.repeat)  # fmt: skip
+                self.comparison, self.side, self.pair, self.repeat)  # fmt: skip
 
     @property
     def counts(self) -> bool:

@@ -7,7 +7,7 @@ grows with the length, how decode falls, what INT8 gains over BF16.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
@@ -64,6 +64,9 @@ class Row:
     left: Ratio | None
     reference_growth: float | None
     reference_left: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 def base_of(lengths: Iterable[int]) -> int | None:

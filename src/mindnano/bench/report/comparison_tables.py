@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mindnano.bench import compare as pairs
 from mindnano.bench import reference
-from mindnano.bench.compare import Compared, by_kind, by_side, compare
+from mindnano.bench.compare import Compared, by_kind
 from mindnano.bench.records import Point, Record, points
 from mindnano.bench.report import groups
 from mindnano.bench.report.table import EMPTY, Table, marks, number, percent, times, tokens
@@ -30,21 +31,16 @@ def compared(found: Sequence[Compared], title: str = "B against A", of: Sequence
     )  # fmt: skip
 
 
-def comparisons(records: Sequence[Record]) -> Table | None:
-    """Of the pairs that `bench compare` measured."""
-    of = [point for point in points(records, "perf") if point.side and point.status == "ok"]
-    sides = {side: sorted({point.setting for point in of if point.side == side}) for side in ("A", "B")}
-    found = compare(records, by_side)
-    if not found:
-        return None
-    names = [_common(settings) for settings in sides.values()]
-    return compared(found, f"Pairs: A is {names[0]}; B is {names[1]}", of)
-
-
-def _common(settings: Sequence[str]) -> str:
-    """Several settings of one side differ in the context only."""
-    words = [setting.split(" ctx ")[0] for setting in settings]
-    return ", ".join(dict.fromkeys(words)) or "nothing"
+def comparisons(records: Sequence[Record]) -> list[Table]:
+    """Of the pairs that `bench compare` measured, a table each."""
+    made = []
+    for name in pairs.comparisons(records):
+        found = pairs.compare(records, pairs.by_side(name))
+        if found:
+            a, _, b = name.partition(" | ")
+            of = [point for point in points(records, "perf") if point.comparison == name]
+            made.append(compared(found, f"Pairs: A is {a}; B is {b}", of))
+    return made
 
 
 def against_reference(records: Sequence[Record]) -> list[Table]:
@@ -64,7 +60,7 @@ def against_reference(records: Sequence[Record]) -> list[Table]:
     theirs = reference.gains()
     kinds = groups.kinds(groups.cells(records))
     for layout in layouts(kinds):
-        found = compare(records, by_kind(f"{layout} bf16", f"{layout} int8"))
+        found = pairs.compare(records, by_kind(f"{layout} bf16", f"{layout} int8"))
         both = [[MEASURES[one.measure], tokens(one.input_tokens), percent(one.ratio), one.verdict,
                  _change(theirs[one.measure].get(one.input_tokens))]
                 for one in found if one.concurrency == 1]  # fmt: skip

@@ -86,7 +86,7 @@ def _sections(
         Section("Where the time goes", plots=shown("stages"), tables=there(
             tables.stages(records), tables.levels(records), kernel_tables.kernels(kernels))),
         Section("Comparison", plots=shown("shape"), tables=[
-            *there(comparison_tables.comparisons(records)), *comparison_tables.against_reference(records)]),
+            *comparison_tables.comparisons(records), *comparison_tables.against_reference(records)]),
         Section("Capacity", plots=shown("memory"), tables=tables.capacity(records)),
         Section("Quality", plots=shown("divergence"), tables=quality_tables.quality(quality)),
         Section("Machine", tables=there(machine(records))),
