@@ -4,15 +4,16 @@ Times vary by factors, so everything is done on logarithms: the ratio of two set
 p-values are a symmetric studentized bootstrap (Efron and Tibshirani 1993, chapter 12.5; Hall 1988): resample, divide
 the difference by its own standard error, see how often that is as large as what was measured. Small samples are
 resampled exhaustively; a resample without any variation counts as larger than everything, so fewer than four pairs
-can't show a difference at all. Several comparisons in one run are corrected together (Holm 1979), so that a run of two
-equal settings says "faster" anywhere at most one time in twenty.
+can't show a difference at all; of independent runs five on each side are asked for. Several comparisons in one run
+are corrected together (Holm 1979), so that a run of two equal settings says "faster" anywhere at most one time in
+twenty.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations_with_replacement
 from statistics import NormalDist
@@ -23,6 +24,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 ALPHA = 0.05
+# Where a machine runs at one of two clocks, four runs are all fast and four others all slow too often by chance.
+LEAST_UNPAIRED = 5
 EXHAUSTIVE = 20_000  # at most so many different resamples are all taken
 DRAWN = 9_999
 SEED = 20261201  # drawn resamples are the same every time, so a report says the same twice
@@ -63,7 +66,8 @@ def unpaired_ratio(a: Sequence[float], b: Sequence[float]) -> Ratio:
     """Ratio b / a of runs that were measured independently; variances may differ (Welch)."""
     if not a or not b:
         raise ValueError(f"expected values on both sides, got {len(a)} and {len(b)}")
-    return _ratio([_logs(b), -_logs(a)], min(len(a), len(b)), paired=False)
+    found = _ratio([_logs(b), -_logs(a)], min(len(a), len(b)), paired=False)
+    return found if found.n >= LEAST_UNPAIRED else replace(found, low=None, high=None, p=1.0)
 
 
 def geometric_mean(values: Sequence[float]) -> Estimate:
@@ -175,21 +179,17 @@ def _studentized(groups: list[Floats], error: float) -> tuple[Floats, Floats]:
     """|difference| / its standard error of every resample around no difference, and the resamples' weights."""
     numbers = [len(group) for group in groups]
     different = math.prod(math.comb(2 * n - 1, n) for n in numbers)
-    drawn = None if different <= EXHAUSTIVE else np.random.default_rng(SEED)
+    drawn = different > EXHAUSTIVE
     total: Floats | None = None
-    for group in groups:
+    for stream, group in enumerate(groups):
         centred, n = group - group.mean(), len(group)
-        if drawn is None:
-            counts, weight = _multisets(n)
-        else:
-            counts = drawn.multinomial(n, np.full(n, 1 / n), DRAWN).astype(np.float64)
-            weight = np.full(DRAWN, 1.0)
+        counts, weight = _draws(n, stream) if drawn else _multisets(n)
         mean = counts @ centred / n
         variance = np.maximum(counts @ np.square(centred) / n - np.square(mean), 0) / (n - 1)
         part = np.stack([mean, variance, weight])  # [3, resamples]
         if total is None:
             total = part
-        elif drawn is None:  # every resample of one group with every one of the other
+        elif not drawn:  # every resample of one group with every one of the other
             total = np.stack([
                 np.add.outer(total[0], part[0]), np.add.outer(total[1], part[1]), np.multiply.outer(total[2], part[2])
             ]).reshape(3, -1)  # fmt: skip
@@ -198,8 +198,8 @@ def _studentized(groups: list[Floats], error: float) -> tuple[Floats, Floats]:
     assert total is not None
     sizes = np.full(total.shape[1], np.inf)
     np.divide(np.abs(total[0]), np.sqrt(total[1]), out=sizes, where=total[1] > (1e-9 * error) ** 2)
-    weights = total[2] if drawn is None else total[2] / (DRAWN + 1)
-    if drawn is not None:  # what was measured is one of the possible resamples
+    weights = total[2] / (DRAWN + 1) if drawn else total[2]
+    if drawn:  # what was measured is one of the possible resamples
         sizes, weights = np.append(sizes, np.inf), np.append(weights, 1 / (DRAWN + 1))
     return sizes, weights
 
@@ -213,6 +213,13 @@ def _multisets(n: int) -> tuple[Floats, Floats]:
     )
     ways = [math.factorial(n) / math.prod(math.factorial(int(k)) for k in row) for row in counts]
     return counts, np.array(ways) / float(n) ** n
+
+
+@lru_cache(maxsize=16)
+def _draws(n: int, stream: int) -> tuple[Floats, Floats]:
+    """DRAWN random ones, with weights of 1; another stream gives others."""
+    counts = np.random.default_rng([SEED, stream]).multinomial(n, np.full(n, 1 / n), DRAWN)
+    return counts.astype(np.float64), np.ones(DRAWN)
 
 
 def _quantile(values: Floats, weights: Floats, probability: float) -> float:

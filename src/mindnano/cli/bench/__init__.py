@@ -19,9 +19,7 @@ def build(sort_key: int) -> App:
     )
     app.command(measure.capacity, name="capacity", sort_key=0)
     app.command(measure.perf, name="perf", sort_key=1)
-    app.command(
-        compare.compare, name="compare", sort_key=2, usage="mindnano bench compare [OPTIONS] A [B]"
-    )
+    app.command(compare.compare, name="compare", sort_key=2, usage="mindnano bench compare [OPTIONS] A [B]")
     app.command(quality.quality, name="quality", sort_key=3)
     app.command(report.report, name="report", sort_key=4)
     app.command(everything.everything, name="all", sort_key=5)
