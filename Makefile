@@ -51,8 +51,8 @@ fixtures: $(ORACLE)/.installed  ## make the committed fixtures again
 
 lint: $(VENV)/.installed  ## ruff, mypy, clang-format
 	$(VENV)/bin/python $(PIP) '.[lint]'
-	$(VENV)/bin/ruff check src tests
-	$(VENV)/bin/ruff format --check src tests
+	$(VENV)/bin/ruff check src tests benchmarks
+	$(VENV)/bin/ruff format --check src tests benchmarks
 	$(VENV)/bin/mypy
 	$(VENV)/bin/clang-format --dry-run --Werror $(CXX_FILES)
 
