@@ -185,6 +185,7 @@ on("sessions", () => drawSessions({
 
 on("props", () => {
   drawFacts();
+  byId("save-session").hidden = !server.props.sessions;
   thread.refreshStart();
   drawFigures();
 });
