@@ -46,6 +46,10 @@ class SlotPool:
     def free(self) -> int:
         return len(self._free)
 
+    @property
+    def taken(self) -> list[Slot]:
+        return [slot for slot in self.slots if slot.index not in self._free]
+
     def take(self) -> Slot:
         """A free slot, empty. Raises IndexError when there is none: ask `free` first."""
         slot = self.slots[self._free.pop()]

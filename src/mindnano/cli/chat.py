@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -76,10 +75,13 @@ def chat(
 def _local(
     model: str | None, session_dir: str | None, sampling: SamplingOptions, engine: EngineOptions
 ) -> Partner:
+    from mindnano.cli.conversation import default_session_dir
     from mindnano.cli.talk.local import Local
 
     llm = engine.open(model)
-    return Local(llm, sampling.params(llm.generation), Path(session_dir or _default_session_dir()))
+    return Local(
+        llm, sampling.params(llm.generation), Path(session_dir) if session_dir else default_session_dir()
+    )
 
 
 def _remote(
@@ -96,8 +98,3 @@ def _remote(
     given: dict[str, Any] = {name: value for name, value in vars(sampling).items() if value is not None}
     given |= {"stop": list(sampling.stop), "logit_bias": parse_biases(sampling.logit_bias)}
     return Remote(url, {name: value for name, value in given.items() if value not in ([], {})}, api_key)
-
-
-def _default_session_dir() -> str:
-    data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-    return str(Path(data) / "mindnano" / "sessions")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mindnano.cli import output
@@ -159,6 +161,11 @@ class Conversation:
         if command == "/think":
             return [f"/think {value}" for value in ("on", "off") if value.startswith(rest)]
         return []
+
+
+def default_session_dir() -> Path:
+    data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(data) / "mindnano" / "sessions"
 
 
 def _unknown(name: str) -> None:

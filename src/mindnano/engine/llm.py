@@ -25,6 +25,7 @@ from mindnano.engine.completion import Completion, Delta, Usage
 from mindnano.engine.memory import (
     DEFAULT_CACHE,
     DEFAULT_RESERVE,
+    Available,
     MemoryReport,
     Setup,
     available,
@@ -244,16 +245,20 @@ class LLM:
         messages: Seq[Mapping[str, Any]],
         settings: Mapping[str, Any] | None = None,
         replace: bool = True,
+        tools: Seq[Mapping[str, Any]] | None = None,
     ) -> SessionInfo:
         """Keep a conversation, and what was computed of it, as one file of a store or folder.
 
-        `messages` and `settings` (JSON values) come back from `load_session`. Other requests go on while the file
+        `messages` and `settings` (JSON values) come back from `load_session`; `tools` are those that the
+        conversation was asked with. Other requests go on while the file
         is written. Raises MindNanoError where nothing of the conversation is in the prefix cache any more, and as
         SessionStore.save.
         """
         check_name(name)
+        forms = self._chat_forms(messages, tools)
         with self._lock:
-            held = self._prefixes.chain(self._prefixes.find(self._chat_tokens_any(messages)).node)
+            found = max((self._prefixes.find(tokens) for tokens in forms), key=lambda hit: hit.reused)
+            held = self._prefixes.chain(found.node)
             pieces = self._prefixes.export(held)
             for node in held:
                 self._prefixes.pin(node)
@@ -296,10 +301,11 @@ class LLM:
                 saved.info, saved.messages, saved.settings, self._prefixes.adopt(room, pieces, weights)
             )
 
-    def _chat_tokens_any(self, messages: Seq[Mapping[str, Any]]) -> list[int]:
-        """The prompt form of a conversation that has most in common with what is kept."""
-        forms = [self.chat_tokens(messages, thinking) for thinking in (False, True)]
-        return max(forms, key=lambda tokens: self._prefixes.find(tokens).reused)
+    def _chat_forms(
+        self, messages: Seq[Mapping[str, Any]], tools: Seq[Mapping[str, Any]] | None
+    ) -> list[list[int]]:
+        """The prompts that a conversation may have been asked with."""
+        return [self.chat_tokens(messages, thinking, tools) for thinking in (False, True)]
 
     def _binding(self) -> Binding:
         """What a session's rows and states are only valid with."""
@@ -328,9 +334,14 @@ class LLM:
                 self._pool.give_back(slot)
         return out
 
-    def memory_report(self) -> MemoryReport:
-        """The plan of this model for each context, layout and format, against the memory there is now."""
-        return report(self.setup, self._files.recipe, available(), self.memory_reserve)
+    def memory_report(self, freed: int = 0) -> MemoryReport:
+        """The plan of this model for each context, layout and format, against the memory there is now.
+
+        freed: bytes that count as available too, such as what this engine holds and would give back.
+        """
+        now = available()
+        there = Available(now.nbytes + freed, now.source)
+        return report(self.setup, self._files.recipe, there, self.memory_reserve)
 
     def describe(self) -> dict[str, Any]:
         """What runs: model, recipe, KV layout and format, context, device, instruction set, threads, bytes."""
@@ -423,6 +434,16 @@ class LLM:
     @property
     def free_slots(self) -> int:
         return self._pool.free
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens in the slots that are taken."""
+        return sum(slot.length for slot in self._pool.taken)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the prefix checkpoints."""
+        return self._prefixes.nbytes
 
     def progress(self, sequence: Sequence) -> Progress | None:
         """How far a prompt is; None unless it is in prefill. For the thread that calls `step`."""

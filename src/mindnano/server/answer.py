@@ -46,13 +46,20 @@ class Splitter:
     """Takes one answer apart. `push` text as it comes, `finish` at its end.
 
     thinks: the prompt left the model inside its reasoning. form: how calls are written; None where there are no tools.
+    plain: everything is content.
     A call may come before the reasoning ends; then the reasoning goes on after it. `content_at` says, by position in
     the text so far, what was content: pairs of begin and end.
     """
 
-    def __init__(self, thinks: bool, form: ToolForm | None = None, tools: list[Tool] | None = None) -> None:
+    def __init__(
+        self,
+        thinks: bool,
+        form: ToolForm | None = None,
+        tools: list[Tool] | None = None,
+        plain: bool = False,
+    ) -> None:
         self._form, self._tools = form, tools or []
-        self._thinking, self._undecided = thinks, not thinks
+        self.thinking, self._undecided = thinks, not thinks and not plain
         self._text = ""  # that isn't decided yet
         self._call: CallReader | None = None
         self._quiet = thinks  # line ends at the beginning of reasoning, and of content after it, are dropped
@@ -88,11 +95,11 @@ class Splitter:
         self._undecided = False
         if bare.startswith(THINK_OPEN):
             self._take(len(self._text) - len(bare) + len(THINK_OPEN))
-            self._thinking = self._quiet = True
+            self.thinking = self._quiet = True
         return True
 
     def _read_text(self, final: bool) -> Iterator[Piece]:
-        markers = [THINK_CLOSE] if self._thinking else []
+        markers = [THINK_CLOSE] if self.thinking else []
         markers += [self._form.opening] if self._form is not None else []
         found = [(at, marker) for marker in markers if (at := self._text.find(marker)) >= 0]
         if found:
@@ -100,7 +107,7 @@ class Splitter:
             yield from self._show(at, ends=True)
             self._take(len(marker))
             if marker == THINK_CLOSE:
-                self._thinking, self._quiet = False, True
+                self.thinking, self._quiet = False, True
             elif self._form is not None:
                 self._call = self._form.reader(self._tools)
             return
@@ -114,7 +121,7 @@ class Splitter:
             bare = text.lstrip("\n")
             begin, text = begin + len(text) - len(bare), bare
             self._quiet = not bare
-        if self._thinking:
+        if self.thinking:
             text = self._kept + text
             bare = text.rstrip("\n")
             self._kept = "" if ends else text[len(bare) :]

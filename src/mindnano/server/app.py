@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from mindnano.engine.llm import LLM
-from mindnano.errors import MindNanoError
-from mindnano.server import about, errors, logs
-from mindnano.server.about import reply
+from mindnano.server import openapi
+from mindnano.server.counters import Metrics
 from mindnano.server.engine_thread import EngineThread
-from mindnano.server.openai import chat
+from mindnano.server.errors import ApiError
+from mindnano.server.metrics import State
+from mindnano.server.routes import APIS
+from mindnano.server.safety import Guard, error_response
 from mindnano.server.service import Service
+from mindnano.server.sessions import save_marked
 from mindnano.server.settings import Settings
-from mindnano.server.sse import ClientGone
+
+_ALLOWED_HEADERS = ("authorization", "content-type", "x-api-key", "x-mindnano-progress", "anthropic-version")
 
 
-def create_app(llm: LLM, settings: Settings) -> Starlette:
-    """The application for one model; the engine's thread lives as long as the application."""
-    service = Service(settings, llm, EngineThread(llm, settings.queue))
+def create_app(llm: LLM, settings: Settings) -> Guard:
+    """The application for one model; the engine's thread lives as long as its lifespan."""
+    counted = Metrics()
+    service = Service(settings, llm, EngineThread(llm, settings.queue, counted), counted)
+    counted.registry.register(State(service))
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -34,45 +45,47 @@ def create_app(llm: LLM, settings: Settings) -> Starlette:
             yield
         finally:
             service.engine.stop()
+            await asyncio.to_thread(save_marked, service)
 
-    routes: list[Route | Mount] = [
-        Route("/v1/chat/completions", chat.create, methods=["POST"]),
-        Route("/v1/models", about.models),
-        Route("/v1/models/{model:path}", about.model),
-        Route("/health", about.health),
-        Route("/props", about.props),
-    ]
+    routes: list[Route | Mount] = [api.route() for api in APIS]
     if (settings.page_dir / "index.html").is_file():
-        routes.append(Mount("/", StaticFiles(directory=settings.page_dir, html=True)))
+        routes.append(Mount("/", Page(directory=settings.page_dir, html=True)))
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        exception_handlers={
-            errors.ApiError: _refused, MindNanoError: _refused, HTTPException: _http, ClientGone: _gone,
-            ClientDisconnect: _gone, Exception: _failed,
-        },
-    )  # fmt: skip
+        middleware=[_cors(settings.origins)] if settings.origins else [],
+        exception_handlers={HTTPException: _refused},
+    )
+    app.router.redirect_slashes = False
     app.state.service = service
-    return app
+    app.state.openapi = msgspec.json.encode(openapi.build(APIS))
+    return Guard(app, service)
+
+
+class Page(StaticFiles):
+    """The page's files. A browser asks whether one has changed: after an update they must fit together."""
+
+    def file_response(self, *arguments: Any, **more: Any) -> Response:
+        response = super().file_response(*arguments, **more)
+        response.headers["cache-control"] = "no-cache"
+        return response
+
+
+def _cors(origins: tuple[str, ...]) -> Middleware:
+    return Middleware(
+        CORSMiddleware,
+        allow_origins=origins,
+        allow_methods=("GET", "POST", "PATCH", "DELETE"),
+        allow_headers=_ALLOWED_HEADERS,
+        expose_headers=("retry-after",),
+        max_age=600,
+    )
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    found = errors.from_exception(error)
-    return reply(errors.openai_body(found), found.status, found.headers)
-
-
-async def _http(request: Request, error: Exception) -> Response:
+    """What starlette itself refuses."""
     assert isinstance(error, HTTPException)
-    words = {404: "there is nothing at this path", 405: f"{request.method} is not for this path"}
-    found = errors.ApiError(error.status_code, words.get(error.status_code, error.detail), code=None)
-    return reply(errors.openai_body(found), found.status, dict(error.headers or {}))
-
-
-async def _gone(request: Request, error: Exception) -> Response:
-    return Response(status_code=499)
-
-
-async def _failed(request: Request, error: Exception) -> Response:
-    logs.trouble("a request failed", error)
-    found = errors.from_exception(error)
-    return reply(errors.openai_body(found), found.status)
+    words = {404: "there is nothing at this path", 405: "this method is not for this path"}
+    message = words.get(error.status_code, error.detail)
+    found = ApiError(error.status_code, message, headers=dict(error.headers or {}))
+    return error_response(found, request.url.path)

@@ -28,7 +28,7 @@ class Ask:
 
     sampling: SamplingParams' fields; what is None is left to the model. thinking_budget: tokens of reasoning at most,
     None for any. tools are shown to the model; required: it must call one; only: it may call no other; parallel: it
-    may call several. client: for turns in the queue. goes_on: the last message is an answer whose text is continued.
+    may call several. goes_on: the last message is an answer that is continued. client: for turns in the queue.
     """
 
     messages: list[dict[str, Any]]
@@ -41,31 +41,39 @@ class Ask:
     required: bool = False
     only: str | None = None
     parallel: bool = True
-    client: str = ""
     goes_on: bool = False
+    client: str = ""
+
+
+@dataclass(frozen=True)
+class RawAsk:
+    """Prompts to complete as they are: text or token ids, `choices` times each."""
+
+    prompts: list[str | list[int]]
+    sampling: dict[str, Any]
+    choices: int = 1
+    format: Format | None = None
+    client: str = ""
 
 
 @dataclass(frozen=True)
 class Running:
-    """An answer on its way, and how to read it."""
+    """A request on its way: one sequence and one splitter a choice."""
 
     job: Job
-    ask: Ask
-    thinks: bool
-    prompt: list[int]
-
-    def splitter(self, service: Service) -> Splitter:
-        """Takes one choice's text apart."""
-        return Splitter(self.thinks, service.form if self.ask.tools else None, self.ask.tools)
+    splitters: list[Splitter]
 
 
-async def start(service: Service, ask: Ask) -> Running:
+async def start(service: Service, ask: Ask | RawAsk) -> Running:
     """Check, encode and queue a request. Raises ApiError or MindNanoError; nothing is queued then."""
     async with (
         service.preparing
     ):  # templates and tokenizing are Python: a few at a time leave the engine its time
-        sequences, thinks = await asyncio.to_thread(_prepare, service, ask)
-    return Running(submit(service, sequences), ask, thinks, sequences[0].prompt)
+        if isinstance(ask, RawAsk):
+            sequences, splitters = await asyncio.to_thread(_prepare_raw, service, ask)
+        else:
+            sequences, splitters = await asyncio.to_thread(_prepare, service, ask)
+    return Running(submit(service, sequences), splitters)
 
 
 def submit(service: Service, sequences: list[Sequence]) -> Job:
@@ -86,50 +94,72 @@ def submit(service: Service, sequences: list[Sequence]) -> Job:
         ) from None
 
 
-def encode(service: Service, ask: Ask) -> list[int]:
-    """The prompt of a conversation as token ids. For a worker thread: a template may take seconds."""
-    tools = [tool.as_dict() for tool in ask.tools]
-    messages, thinking = ask.messages, ask.thinking
-    if ask.goes_on:
-        messages, thinking = messages[:-1], thinking or bool(messages[-1].get("reasoning_content"))
-    return service.llm.chat_tokens(messages, thinking, tools or None)
+def encode(service: Service, ask: Ask) -> tuple[list[int], bool]:
+    """The prompt of a conversation as token ids, and whether it leaves the model inside its reasoning.
+
+    For a worker thread: a template may take seconds.
+    """
+    tools = [tool.as_dict() for tool in ask.tools] or None
+    if not ask.goes_on:
+        prompt = service.llm.chat_tokens(ask.messages, ask.thinking, tools)
+        return prompt, _thinks(service, prompt)
+    final = ask.messages[-1]
+    thinking = ask.thinking or bool(final.get("reasoning_content"))
+    prompt = service.llm.chat_tokens(ask.messages[:-1], thinking, tools)
+    thinks = _thinks(service, prompt)
+    tokenizer, content = service.llm.tokenizer, final.get("content") or ""
+    if thinks:
+        prompt += tokenizer.encode(final.get("reasoning_content") or "")
+        prompt += tokenizer.encode(THINK_CLOSE, special=True) if content else []
+    return prompt + tokenizer.encode(content), thinks and not content
 
 
-def answer_so_far(message: dict[str, Any], thinks: bool) -> str:
-    """An answer as the model wrote it, to stand after the prompt it was asked with."""
-    reasoning, content = message.get("reasoning_content") or "", message.get("content") or ""
-    return reasoning + (THINK_CLOSE + content if content else "") if thinks else content
+def _thinks(service: Service, prompt: list[int]) -> bool:
+    """Whether nothing closed the reasoning that a prompt's end opens."""
+    end = service.llm.tokenizer.decode(prompt[-64:], skip_special=False)
+    return end.rfind(THINK_OPEN) > end.rfind(THINK_CLOSE)
 
 
-def _prepare(service: Service, ask: Ask) -> tuple[list[Sequence], bool]:
+def _prepare(service: Service, ask: Ask) -> tuple[list[Sequence], list[Splitter]]:
     """On a worker thread."""
-    llm = service.llm
-    prompt = encode(service, ask)
-    thinks = opens_thinking(llm.tokenizer.decode(prompt[-64:], skip_special=False))
-    if ask.goes_on:
-        so_far = answer_so_far(ask.messages[-1], thinks)
-        prompt += llm.tokenizer.encode(so_far)
-        thinks = thinks and THINK_CLOSE not in so_far
+    prompt, thinks = encode(service, ask)
     masks = _masks(service, ask, thinks)
-    sequences = []
-    for choice, mask in enumerate(masks):
-        sampling = dict(ask.sampling)
-        if sampling.get("seed") is not None:
-            sampling["seed"] = (sampling["seed"] + choice) % (1 << 64)
-        params = SamplingParams.for_model(llm.generation, **sampling)
-        if params.ignore_eos and mask is not None:
-            raise invalid("ignore_eos", "a grammar, tools or a thinking budget need the end token")
-        sequences.append(
-            llm.request(
-                prompt,
-                params,
-                mask=mask,
-                stop_after=THINK_CLOSE if thinks else "",
-                shown=service.shown,
-                client=ask.client,
-            )
+    sequences = [
+        service.llm.request(
+            prompt,
+            _params(service, ask.sampling, choice, masked=mask is not None),
+            mask=mask,
+            stop_after=THINK_CLOSE if thinks else "",
+            shown=service.shown,
+            client=ask.client,
         )
-    return sequences, thinks
+        for choice, mask in enumerate(masks)
+    ]
+    form = service.form if ask.tools else None
+    return sequences, [Splitter(thinks, form, ask.tools) for _ in sequences]
+
+
+def _prepare_raw(service: Service, ask: RawAsk) -> tuple[list[Sequence], list[Splitter]]:
+    """On a worker thread."""
+    text = structured.grammar(ask.format, None, False, service.markers)
+    sequences: list[Sequence] = []
+    for prompt in ask.prompts:
+        tokens = service.llm.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        for mask in _compiled(service, text, ask.choices, "response_format"):
+            params = _params(service, ask.sampling, len(sequences), masked=mask is not None)
+            sequences.append(service.llm.request(tokens, params, mask=mask, client=ask.client))
+    return sequences, [Splitter(False, plain=True) for _ in sequences]
+
+
+def _params(service: Service, sampling: dict[str, Any], choice: int, masked: bool) -> SamplingParams:
+    """Of one choice; each has a seed of its own."""
+    values = dict(sampling)
+    if values.get("seed") is not None:
+        values["seed"] = (values["seed"] + choice) % (1 << 64)
+    params = SamplingParams.for_model(service.llm.generation, **values)
+    if params.ignore_eos and masked:
+        raise invalid("ignore_eos", "a grammar, tools or a thinking budget need the end token")
+    return params
 
 
 def _masks(service: Service, ask: Ask, thinks: bool) -> list[TokenMask | None]:
@@ -140,21 +170,24 @@ def _masks(service: Service, ask: Ask, thinks: bool) -> list[TokenMask | None]:
             raise invalid("tools", "this model's chat template has no form of tool calls that is known here")
         callable_ = [tool for tool in ask.tools if ask.only in (None, tool.name)]
         use = ToolUse(service.form, callable_, ask.required, ask.parallel)
+    if ask.goes_on and (ask.format is not None or ask.required):
+        raise invalid(
+            None, "an answer that is continued can't be held to a response format or to a tool call"
+        )
     text = structured.grammar(ask.format, use, thinks, service.markers)
-    masks: list[TokenMask | None] = [None] * ask.choices
-    if text is not None:
-        try:
-            first = service.grammars.compile(text)
-        except MindNanoError as error:
-            raise invalid("tools" if use and not ask.format else "response_format", str(error)) from None
-        masks = [first, *(first.copy() for _ in range(ask.choices - 1))]
-    if ask.thinking_budget is not None and thinks:
-        tokenizer = service.llm.tokenizer
-        closing = tokenizer.encode(CLOSING, special=True)
-        masks = [ThinkingBudget(ask.thinking_budget, closing, THINK_CLOSE, tokenizer, mask) for mask in masks]
-    return masks
+    masks = _compiled(service, text, ask.choices, "tools" if use and not ask.format else "response_format")
+    if ask.thinking_budget is None or not thinks:
+        return masks
+    tokenizer = service.llm.tokenizer
+    closing = tokenizer.encode(CLOSING, special=True)
+    return [ThinkingBudget(ask.thinking_budget, closing, THINK_CLOSE, tokenizer, mask) for mask in masks]
 
 
-def opens_thinking(end: str) -> bool:
-    """Whether a prompt with this end leaves the model inside its reasoning."""
-    return end.rfind(THINK_OPEN) > end.rfind(THINK_CLOSE)
+def _compiled(service: Service, text: str | None, count: int, param: str) -> list[TokenMask | None]:
+    if text is None:
+        return [None] * count
+    try:
+        first = service.grammars.compile(text)
+    except MindNanoError as error:
+        raise invalid(param, str(error)) from None
+    return [first, *(first.copy() for _ in range(count - 1))]

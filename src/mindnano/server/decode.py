@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -54,9 +54,18 @@ def decode(data: bytes, kind: type[T]) -> T:
         raise ApiError(400, "the body is nested too deeply", code="invalid_json") from None
 
 
-def _refusal(text: str) -> ApiError:
+def convert(value: Any, kind: type[T], where: str) -> T:
+    """A part of a body as `kind`; `where` names it in errors."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise _refusal(str(error), where) from None
+
+
+def _refusal(text: str, where: str = "") -> ApiError:
     match = _WHERE.fullmatch(text)
     what, path = (match[1], match[2][1:].lstrip(".")) if match else (text, "")
+    path = f"{where}.{path}".strip(".").replace(".[", "[")
     for pattern, say, code in (
         (_UNKNOWN, "unknown parameter", "unknown_parameter"),
         (_MISSING, "is required", "missing_required_parameter"),

@@ -8,15 +8,15 @@ import math
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, field
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import TypeVar
 
 from mindnano.engine.completion import Completion
 from mindnano.engine.llm import LLM
 from mindnano.engine.sampling import Sampled
 from mindnano.engine.sequence import Phase, Progress, Sequence
+from mindnano.server.counters import Metrics
 from mindnano.server.logs import trouble
 
 T = TypeVar("T")
@@ -68,19 +68,19 @@ class Stopping(Exception):
 class Job:
     """One request: the sequences of its choices, and the events of their answers, in order.
 
-    The first sequence goes ahead; the others follow when its prompt is computed, so that they reuse it.
+    The choices of one prompt reuse what the first of them computes.
     """
 
     sequences: list[Sequence]
     loop: asyncio.AbstractEventLoop
     events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
     cancelled: bool = False
-    given: int = 0  # sequences that the engine has
     ended: int = 0
     reported: tuple[float, int] = (0.0, -1)  # when and what the last progress said
 
     def __post_init__(self) -> None:
         self.sent = [0] * len(self.sequences)  # tokens by choice; -1: its end was sent too
+        self.last = [0.0] * len(self.sequences)  # when a choice's last token came
 
     @property
     def waiting(self) -> int:
@@ -95,14 +95,15 @@ class Job:
 class EngineThread:
     """Runs an LLM. `submit`, `cancel` and `call` are for the event loop; the rest happens on the thread."""
 
-    def __init__(self, llm: LLM, queue_limit: int) -> None:
-        self.llm, self.queue_limit = llm, queue_limit
+    def __init__(self, llm: LLM, queue_limit: int, metrics: Metrics) -> None:
+        self.llm, self.queue_limit, self.metrics = llm, queue_limit, metrics
         self.jobs: set[Job] = set()  # of the event loop: not answered yet
         self.stopping = False
         self._running: set[Job] = set()  # of the thread
         self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._seconds = 5.0  # that a request takes, lately
+        self._visitors = 0  # threads that may wait for the LLM's lock
 
     def start(self) -> None:
         self._thread.start()
@@ -121,6 +122,7 @@ class EngineThread:
             raise Stopping
         waiting = self.waiting
         if waiting + len(sequences) > self.queue_limit + self.llm.free_slots:
+            self.metrics.refused.inc()
             raise QueueFull(waiting, max(1, min(600, math.ceil(self._seconds / self.llm.slots))))
         job = Job(sequences, asyncio.get_running_loop())
         self.jobs.add(job)
@@ -135,20 +137,24 @@ class EngineThread:
         self.jobs.discard(job)
         self._commands.put(_wake)
 
-    async def call(self, work: Callable[[], T]) -> T:
-        """The result of `work`, run on the engine's thread between two pieces of work."""
-        future: Future[T] = Future()
+    async def aside(self, work: Callable[[], T]) -> T:
+        """The result of `work`, run on a thread of its own beside the engine's; it may use what the LLM locks."""
+        self._visitors += 1
+        try:
+            return await asyncio.to_thread(work)
+        finally:
+            self._visitors -= 1
 
-        def run() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                future.set_result(work())
-            except BaseException as error:
-                future.set_exception(error)
-
-        self._commands.put(run)
-        return await asyncio.wrap_future(future)
+    async def drain(self, seconds: float) -> None:
+        """Take no more requests; wait for those that there are, and cancel what isn't done in time."""
+        self.stopping = True
+        until = perf_counter() + seconds
+        while self.jobs and perf_counter() < until:
+            await asyncio.sleep(0.02)
+        for job in list(self.jobs):
+            for sequence in job.sequences:
+                sequence.cancel()
+        self._commands.put(_wake)
 
     def stop(self) -> None:
         """End the thread, and whatever runs."""
@@ -161,7 +167,12 @@ class EngineThread:
             try:
                 self.llm.step()
             except Exception as error:  # every sequence has it as its own error, and is told below
+                self.metrics.failures.inc()
                 trouble("the engine failed", error)
+            if (
+                self._visitors
+            ):  # a lock isn't fair: who waits for the LLM's gets it only while nobody else wants it
+                sleep(0.002)
             for job in list(self._running):
                 self._publish(job)
                 if job.done or job.cancelled:
@@ -181,22 +192,16 @@ class EngineThread:
     def _admit(self, job: Job) -> None:
         if not job.cancelled:
             self._running.add(job)
-            self._give(job, 1)
-
-    def _give(self, job: Job, count: int) -> None:
-        for sequence in job.sequences[job.given : count]:
-            self.llm.submit(sequence)
-        job.given = count
+            for sequence in job.sequences:
+                self.llm.submit(sequence)
 
     def _publish(self, job: Job) -> None:
         """Send what is new of a job to the event loop."""
         events: list[Event] = []
-        first = job.sequences[0]
-        if job.given == 1 and first.phase in (Phase.DECODE, Phase.FINISHED) and first.error is None:
-            self._give(job, len(job.sequences))
-        if first.phase is Phase.PREFILL:
+        first = next((s for s in job.sequences if s.phase is Phase.PREFILL), None)
+        if first is not None:
             events += self._progress(job, first)
-        for choice, sequence in enumerate(job.sequences[: job.given]):
+        for choice, sequence in enumerate(job.sequences):
             if job.sent[choice] >= 0:
                 events += self._news(job, choice, sequence)
         error = next((s.error for s in job.sequences if s.error is not None), None)
@@ -205,8 +210,9 @@ class EngineThread:
                 sequence.cancel()
             job.ended = len(job.sequences)
             events = [Failed(error)]
-        if job.done and first.started is not None:
-            self._seconds += 0.2 * (perf_counter() - first.started - self._seconds)
+        started = job.sequences[0].started
+        if job.done and started is not None:
+            self._seconds += 0.2 * (perf_counter() - started - self._seconds)
         if events:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
                 job.loop.call_soon_threadsafe(self._deliver, job, events)
@@ -226,13 +232,28 @@ class EngineThread:
         text, sampled = sequence.text.take(), sequence.output[sent:]
         job.sent[choice] += len(sampled)
         events: list[Event] = []
+        if sampled:
+            self._time(job, choice, sequence)
         if text or sampled:
             events.append(Tokens(choice, text, sampled, sequence.starts[sent:]))
         if sequence.finished and sequence.error is None:
             job.sent[choice] = -1
             job.ended += 1
-            events.append(Finished(choice, self.llm.result(sequence), sequence.text.stop))
+            completion = self.llm.result(sequence)
+            self.metrics.ended(completion)
+            events.append(Finished(choice, completion, sequence.text.stop))
         return events
+
+    def _time(self, job: Job, choice: int, sequence: Sequence) -> None:
+        """Book when a token came."""
+        last, now = job.last[choice], sequence.last_token or 0.0
+        job.last[choice] = now
+        if last:
+            self.metrics.gaps.observe(now - last)
+            return
+        self.metrics.ttft.observe(now - sequence.submitted)
+        if sequence.started is not None:
+            self.metrics.queued.observe(sequence.started - sequence.submitted)
 
     def _deliver(self, job: Job, events: list[Event]) -> None:
         """On the event loop."""

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-from mindnano.errors import ContextLengthError, EngineError, MindNanoError
+from mindnano.errors import (
+    ContextLengthError,
+    EngineError,
+    MindNanoError,
+    SessionExistsError,
+    SessionMismatchError,
+    SessionNotFoundError,
+    SessionStorageError,
+)
+from mindnano.server import logs
 
 
 class ApiError(Exception):
@@ -94,15 +101,29 @@ def unsupported(param: str, message: str) -> ApiError:
     return invalid(param, message, "unsupported_parameter")
 
 
+_STATUS = (
+    (SessionNotFoundError, 404, "session_not_found"),
+    (SessionExistsError, 409, "session_exists"),
+    (SessionMismatchError, 409, "session_mismatch"),
+    (SessionStorageError, 507, "session_storage"),
+)
+
+
 def from_exception(error: BaseException) -> ApiError:
-    """What the client is told about an exception. Only our own exceptions' words are passed on."""
+    """Only our own exceptions' words are passed on."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ContextLengthError):
         return ApiError(
-            400, str(error), code="context_length_exceeded", param="messages",
-            needed_tokens=error.needed, context_tokens=error.context,
-        )  # fmt: skip
+            400,
+            str(error),
+            code="context_length_exceeded",
+            needed_tokens=error.needed,
+            context_tokens=error.context,
+        )
+    for kind, status, code in _STATUS:
+        if isinstance(error, kind):
+            return ApiError(status, str(error), code=code)
     if isinstance(error, EngineError):
         return ApiError(500, str(error), kind="server_error", code="engine_error")
     if isinstance(error, MindNanoError):
@@ -114,6 +135,9 @@ def from_exception(error: BaseException) -> ApiError:
     )
 
 
-def plain(error: ApiError) -> dict[str, Any]:
-    """For an error inside a stream that has begun."""
-    return {"error": {"message": error.message, "type": error.kind, "param": error.param, "code": error.code}}
+def told(error: BaseException) -> ApiError:
+    """What the client is told about an exception; what nobody foresaw is logged."""
+    found = from_exception(error)
+    if found.code == "internal_error":
+        logs.trouble("an answer failed", error)
+    return found

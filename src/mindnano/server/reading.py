@@ -18,11 +18,11 @@ from mindnano.server.service import Service
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """New pieces of a choice, and the tokens of content among them."""
+    """New pieces of a choice, and the tokens of content among them, each with the position where its text begins."""
 
     choice: int
     pieces: list[Piece]
-    tokens: list[Sampled]
+    tokens: list[tuple[int, Sampled]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ class Ended:
     completion: Completion
     stop: str | None
     calls: int
+    reasoning_tokens: int
 
     @property
     def reason(self) -> str:
@@ -46,18 +47,21 @@ class ChoiceReader:
 
     def __init__(self, splitter: Splitter) -> None:
         self.splitter = splitter
-        self._tokens: deque[tuple[int, Sampled]] = deque()  # with the position where their text begins
+        self.reasoning_tokens = 0
+        self._tokens: deque[tuple[int, Sampled]] = deque()
 
-    def push(self, event: Tokens) -> tuple[list[Piece], list[Sampled]]:
+    def push(self, event: Tokens) -> tuple[list[Piece], list[tuple[int, Sampled]]]:
+        if self.splitter.thinking:
+            self.reasoning_tokens += len(event.sampled)
         self._tokens.extend(zip(event.starts, event.sampled, strict=True))
         pieces = self.splitter.push(event.text)
         return pieces, self._content()
 
-    def finish(self) -> tuple[list[Piece], list[Sampled]]:
+    def finish(self) -> tuple[list[Piece], list[tuple[int, Sampled]]]:
         pieces = self.splitter.finish()
         return pieces, self._content()
 
-    def _content(self) -> list[Sampled]:
+    def _content(self) -> list[tuple[int, Sampled]]:
         """Tokens whose place is decided by now, if it is content."""
         found, spans = [], self.splitter.content_at
         while self._tokens and self._tokens[0][0] < self.splitter.position:
@@ -65,7 +69,7 @@ class ChoiceReader:
             while spans and spans[0][1] <= start:
                 spans.pop(0)
             if spans and spans[0][0] <= start:
-                found.append(sampled)
+                found.append((start, sampled))
         return found
 
 
@@ -75,7 +79,7 @@ async def read(service: Service, running: Running) -> AsyncGenerator[Progress | 
     Raises what the engine failed with, and ApiError where the server stops.
     """
     job = running.job
-    readers = [ChoiceReader(running.splitter(service)) for _ in job.sequences]
+    readers = [ChoiceReader(splitter) for splitter in running.splitters]
     left = len(readers)
     try:
         while left:
@@ -97,6 +101,7 @@ async def read(service: Service, running: Running) -> AsyncGenerator[Progress | 
                 if pieces or tokens:
                     yield Said(event.choice, pieces, tokens)
                 left -= 1
-                yield Ended(event.choice, event.completion, event.stop, reader.splitter.calls)
+                calls, reasoning = reader.splitter.calls, reader.reasoning_tokens
+                yield Ended(event.choice, event.completion, event.stop, calls, reasoning)
     finally:
         service.engine.cancel(job)

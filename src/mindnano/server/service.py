@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 from starlette.requests import Request
 
 from mindnano.engine.grammar import Grammars
 from mindnano.engine.llm import LLM
 from mindnano.server.answer import THINK_CLOSE, THINK_OPEN
+from mindnano.server.counters import Metrics
 from mindnano.server.engine_thread import EngineThread
 from mindnano.server.errors import ApiError
 from mindnano.server.settings import Settings
 from mindnano.server.tools.forms import find_form
 from mindnano.server.tools.markers import Markers
+
+MAX_MARKED = 64  # conversations that are kept in mind for the end
 
 
 @dataclass
@@ -25,8 +29,11 @@ class Service:
     settings: Settings
     llm: LLM
     engine: EngineThread
+    metrics: Metrics
     started: int = field(default_factory=lambda: int(time.time()))
     preparing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
+    # Conversations to save at the end, by session name: messages and settings.
+    marked: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         tokenizer = self.llm.tokenizer
@@ -40,6 +47,13 @@ class Service:
     @property
     def names(self) -> tuple[str, ...]:
         return (self.settings.name, *self.settings.aliases)
+
+    def mark(self, name: str, messages: list[dict[str, Any]], settings: dict[str, Any]) -> None:
+        """Save a conversation under a session's name when the server stops; the last of a name counts."""
+        self.marked.pop(name, None)
+        while len(self.marked) >= MAX_MARKED:
+            del self.marked[next(iter(self.marked))]
+        self.marked[name] = messages, settings
 
     def check_model(self, name: str | None) -> str:
         """The name to answer under. 404 for a model that isn't served here."""

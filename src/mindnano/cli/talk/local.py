@@ -12,8 +12,7 @@ from mindnano.cache.sessions import SessionStore
 from mindnano.cli.talk.partner import Ended, Entry, Event, Messages, Reading, Said, Thought
 from mindnano.engine.llm import LLM
 from mindnano.engine.params import SamplingParams
-from mindnano.server.answer import Content, Piece, Reasoning, Splitter
-from mindnano.server.ask import opens_thinking
+from mindnano.server.answer import THINK_CLOSE, THINK_OPEN, Content, Piece, Reasoning, Splitter
 
 
 class Local:
@@ -31,7 +30,8 @@ class Local:
     def answer(self, messages: Messages, thinking: bool) -> Iterator[Event]:
         llm = self._llm
         prompt = llm.chat_tokens(messages, thinking)
-        splitter = Splitter(opens_thinking(llm.tokenizer.decode(prompt[-64:], skip_special=False)))
+        end = llm.tokenizer.decode(prompt[-64:], skip_special=False)
+        splitter = Splitter(thinks=end.rfind(THINK_OPEN) > end.rfind(THINK_CLOSE))
         sequence = llm.submit(llm.request(prompt, self._params))
         with _deferred_interrupt() as pressed:
             try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 import msgspec
@@ -13,31 +12,37 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mindnano.engine.completion import Completion
+from mindnano.cache.sessions import check_name
+from mindnano.engine.sampling import Sampled
 from mindnano.engine.sequence import Progress
 from mindnano.server import ask as asking
 from mindnano.server import reading, sse
-from mindnano.server.answer import CallArguments, CallStarts, Content, Piece, Reasoning
+from mindnano.server.answer import Content
 from mindnano.server.ask import Ask, Running
 from mindnano.server.decode import read
-from mindnano.server.errors import from_exception, plain
+from mindnano.server.errors import openai_body, told
 from mindnano.server.openai import logprobs, params
+from mindnano.server.openai.message import Whole, delta
+from mindnano.server.openai.usage import usage_of, wants_progress, wants_usage
 from mindnano.server.reading import Ended, Said
 from mindnano.server.schemas import chat as c
-from mindnano.server.schemas.common import PromptDetails, Usage
 from mindnano.server.service import Service, client_of, service_of
+from mindnano.server.sessions import store_of
 
 
 async def create(request: Request) -> Response:
     service, body = service_of(request), await read(request, c.ChatRequest)
     model = service.check_model(body.model)
-    running = await sse.while_connected(request, asking.start(service, to_ask(service, request, body)))
-    head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
+    ask = to_ask(service, request, body)
+    if body.session is not None:
+        store_of(service)
+        check_name(body.session)
+    running = await sse.while_connected(request, asking.start(service, ask))
+    head: dict[str, Any] = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
+    answer = _Answer(service, running, ask, head, body.session)
     if body.stream:
-        progress = bool(body.progress) or request.headers.get("x-mindnano-progress") == "1"
-        usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-        return sse.EventStream(_Stream(service, running, head, progress, usage).events())
-    done = await sse.while_connected(request, _whole(service, running, head))
+        return sse.EventStream(answer.events(wants_progress(request, body.progress), wants_usage(body)))
+    done = await sse.while_connected(request, answer.whole())
     return Response(msgspec.json.encode(done), media_type="application/json")
 
 
@@ -53,7 +58,7 @@ def to_ask(service: Service, request: Request, body: c.ChatRequest) -> Ask:
     )
     return Ask(
         messages=params.chat_messages(body.messages),
-        sampling=params.sampling(body),
+        sampling=params.sampling(body, logprobs=params.top_logprobs(body)),
         thinking=thinking,
         thinking_budget=budget,
         choices=body.n or 1,
@@ -62,160 +67,109 @@ def to_ask(service: Service, request: Request, body: c.ChatRequest) -> Ask:
         required=required,
         only=only,
         parallel=body.parallel_tool_calls is not False,
-        client=client_of(request, body.user or body.safety_identifier),
         goes_on=params.goes_on(body),
+        client=client_of(request, body.user or body.safety_identifier),
     )
 
 
-def usage_of(completions: list[Completion]) -> Usage:
-    """Of all choices together."""
-    prompt, cached = completions[0].usage.prompt_tokens, completions[0].timings.cached_tokens
-    answer = sum(done.usage.completion_tokens for done in completions)
-    return Usage(
-        prompt_tokens=prompt,
-        completion_tokens=answer,
-        total_tokens=prompt + answer,
-        prompt_tokens_details=PromptDetails(cached_tokens=cached),
-    )
-
-
-@dataclass
-class Whole:
-    """What one choice has said."""
-
-    content: list[str] = field(default_factory=list)
-    reasoning: list[str] = field(default_factory=list)
-    calls: list[tuple[CallStarts, list[str]]] = field(default_factory=list)
-    tokens: list[Any] = field(default_factory=list)
-
-    def add(self, pieces: list[Piece]) -> None:
-        for piece in pieces:
-            if isinstance(piece, Content):
-                self.content.append(piece.text)
-            elif isinstance(piece, Reasoning):
-                self.reasoning.append(piece.text)
-            elif isinstance(piece, CallStarts):
-                self.calls.append((piece, []))
-            else:
-                self.calls[piece.index][1].append(piece.text)
-
-    def message(self) -> c.AnswerMessage:
-        content = "".join(self.content)
-        calls = [
-            c.AnswerToolCall(
-                id=start.id, type="function", function=c.AnswerFunction(start.name, "".join(text))
-            )
-            for start, text in self.calls
-        ]
-        return c.AnswerMessage(
-            role="assistant",
-            content=content if content or not calls else None,
-            reasoning_content="".join(self.reasoning) if self.reasoning else UNSET,
-            tool_calls=calls or UNSET,
-        )
-
-
-async def _whole(service: Service, running: Running, head: dict[str, Any]) -> c.ChatCompletion:
-    wholes = [Whole() for _ in range(running.ask.choices)]
-    ended: dict[int, Ended] = {}
-    async for event in reading.read(service, running):
-        if isinstance(event, Said):
-            wholes[event.choice].add(event.pieces)
-            wholes[event.choice].tokens += event.tokens
-        elif isinstance(event, Ended):
-            ended[event.choice] = event
-    wants = running.ask.sampling["logprobs"] is not None
-    tokenizer = service.llm.tokenizer
-    choices = [
-        c.Choice(
-            index=index,
-            message=whole.message(),
-            finish_reason=cast(c.FinishReason, ended[index].reason),
-            logprobs=c.ChoiceLogprobs(content=logprobs.entries(tokenizer, whole.tokens)) if wants else None,
-        )
-        for index, whole in enumerate(wholes)
-    ]
-    completions = [ended[index].completion for index in range(len(choices))]
-    return c.ChatCompletion(
-        **head,
-        object="chat.completion",
-        choices=choices,
-        usage=usage_of(completions),
-        timings=completions[0].timings.rounded(),
-    )
-
-
-class _Stream:
-    """The chunks of one answer."""
+class _Answer:
+    """The choices of one request, whole or as chunks. session: the name to save the conversation under at the end."""
 
     def __init__(
-        self, service: Service, running: Running, head: dict[str, Any], progress: bool, usage: bool
+        self, service: Service, running: Running, ask: Ask, head: dict[str, Any], session: str | None
     ) -> None:
-        self.service, self.running, self.head = service, running, head
-        self.progress, self.usage = progress, usage
-        self.wants = running.ask.sampling["logprobs"] is not None
+        self.service, self.running, self.ask, self.head, self.session = service, running, ask, head, session
+        self.wants = ask.sampling["logprobs"] is not None
+        self.choices = [Whole() for _ in range(ask.choices)]
+        self.ended: list[Ended] = []
 
-    async def events(self) -> AsyncGenerator[bytes, None]:
-        ended: list[Ended] = []
+    async def whole(self) -> c.ChatCompletion:
+        async for event in reading.read(self.service, self.running):
+            self._take(event)
+        reasons = {event.choice: event.reason for event in self.ended}
+        choices = [
+            c.Choice(
+                index=index,
+                message=choice.message(),
+                finish_reason=cast(c.FinishReason, reasons[index]),
+                logprobs=self._logprobs(choice.tokens) if self.wants else None,
+            )
+            for index, choice in enumerate(self.choices)
+        ]
+        first = next(event for event in self.ended if event.choice == 0)
+        return c.ChatCompletion(
+            **self.head,
+            object="chat.completion",
+            choices=choices,
+            usage=usage_of(self.ended, len(choices)),
+            timings=first.completion.timings.rounded(),
+        )
+
+    async def events(self, progress: bool, usage: bool) -> AsyncGenerator[bytes, None]:
         source = reading.read(self.service, self.running)
         try:
-            for index in range(self.running.ask.choices):
+            for index in range(len(self.choices)):
                 yield self._chunk(index, c.Delta(role="assistant", content=""))
             async for event in source:
+                self._take(event)
                 if isinstance(event, Progress):
-                    if self.progress:
+                    if progress:
                         yield sse.event(event, "mindnano.progress")
                 elif isinstance(event, Said):
                     for chunk in self._said(event):
                         yield chunk
                 else:
-                    ended.append(event)
-                    yield self._end(event, last=len(ended) == self.running.ask.choices)
-            if self.usage:
-                usage = usage_of([one.completion for one in ended])
-                yield sse.event(self._body([], usage=usage))
+                    yield self._end(event)
+            if usage:
+                yield sse.event(self._body([], usage=usage_of(self.ended, len(self.choices))))
             yield sse.DONE
         except Exception as error:
-            yield sse.event(plain(from_exception(error)))
+            yield sse.event(openai_body(told(error)))
         finally:
             await source.aclose()
+
+    def _take(self, event: Progress | Said | Ended) -> None:
+        if isinstance(event, Said):
+            self.choices[event.choice].add(event.pieces)
+            if self.wants:
+                self.choices[event.choice].tokens += [sampled for _, sampled in event.tokens]
+        elif isinstance(event, Ended):
+            self.ended.append(event)
+            if self.session is not None and event.choice == 0:
+                self._mark(self.session)
+
+    def _mark(self, session: str) -> None:
+        answer = msgspec.to_builtins(self.choices[0].message())
+        messages = [*self.ask.messages, {name: value for name, value in answer.items() if value is not None}]
+        settings: dict[str, Any] = {"thinking": self.ask.thinking}
+        if self.ask.tools:
+            settings["tools"] = [tool.as_dict() for tool in self.ask.tools]
+        self.service.mark(session, messages, settings)
 
     def _body(self, choices: list[c.ChunkChoice], **more: Any) -> c.ChatChunk:
         return c.ChatChunk(**self.head, object="chat.completion.chunk", choices=choices, **more)
 
-    def _chunk(self, index: int, delta: c.Delta, tokens: Any = UNSET) -> bytes:
-        found = tokens
-        if tokens is not UNSET:
-            found = c.ChoiceLogprobs(content=logprobs.entries(self.service.llm.tokenizer, tokens))
-        choice = c.ChunkChoice(index=index, delta=delta, finish_reason=None, logprobs=found)
+    def _logprobs(self, tokens: list[Sampled]) -> c.ChoiceLogprobs:
+        return c.ChoiceLogprobs(content=logprobs.entries(self.service.llm.tokenizer, tokens))
+
+    def _chunk(self, index: int, change: c.Delta, tokens: list[Sampled] | None = None) -> bytes:
+        found = self._logprobs(tokens) if tokens else UNSET
+        choice = c.ChunkChoice(index=index, delta=change, finish_reason=None, logprobs=found)
         return sse.event(self._body([choice]))
 
     def _said(self, event: Said) -> list[bytes]:
-        tokens: Any = event.tokens if self.wants and event.tokens else UNSET
+        tokens = [sampled for _, sampled in event.tokens] if self.wants else []
         chunks = []
         for piece in event.pieces:
-            if isinstance(piece, Content):
-                chunks.append(self._chunk(event.choice, c.Delta(content=piece.text), tokens))
-                tokens = UNSET
-            else:
-                chunks.append(self._chunk(event.choice, _delta(piece)))
-        if tokens is not UNSET:
+            has, tokens = (tokens, []) if isinstance(piece, Content) else ([], tokens)
+            chunks.append(self._chunk(event.choice, delta(piece), has))
+        if tokens:  # their text is still held back
             chunks.append(self._chunk(event.choice, c.Delta(content=""), tokens))
         return chunks
 
-    def _end(self, event: Ended, last: bool) -> bytes:
+    def _end(self, event: Ended) -> bytes:
         choice = c.ChunkChoice(
             index=event.choice, delta=c.Delta(), finish_reason=cast(c.FinishReason, event.reason)
         )
+        last = len(self.ended) == len(self.choices)
         return sse.event(self._body([choice], timings=event.completion.timings.rounded() if last else UNSET))
-
-
-def _delta(piece: Reasoning | CallStarts | CallArguments) -> c.Delta:
-    if isinstance(piece, Reasoning):
-        return c.Delta(reasoning_content=piece.text)
-    if isinstance(piece, CallStarts):
-        function = c.FunctionDelta(name=piece.name, arguments="")
-        call = c.ToolCallDelta(index=piece.index, id=piece.id, type="function", function=function)
-    else:
-        call = c.ToolCallDelta(index=piece.index, function=c.FunctionDelta(arguments=piece.text))
-    return c.Delta(tool_calls=[call])

@@ -8,6 +8,7 @@ import msgspec
 
 from mindnano.server.errors import invalid
 from mindnano.server.schemas import chat as c
+from mindnano.server.schemas.completions import CompletionRequest
 from mindnano.server.settings import MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH
 from mindnano.server.structured import Format, JsonFormat, LarkFormat, RegexFormat
 from mindnano.server.tools.form import Tool
@@ -30,18 +31,21 @@ def chat_messages(messages: list[c.Message]) -> list[dict[str, Any]]:
     made = []
     for message in messages:
         values = msgspec.to_builtins(message)
+        if isinstance(values.get("content"), list):
+            values["content"] = "".join(
+                part.get("text", part.get("refusal", "")) for part in values["content"]
+            )
         made.append({name: value for name, value in values.items() if value is not None})
     return made
 
 
-def sampling(body: c.ChatRequest) -> dict[str, Any]:
-    """SamplingParams' fields."""
-    if body.max_tokens is not None and body.max_completion_tokens not in (None, body.max_tokens):
+def sampling(body: c.ChatRequest | CompletionRequest, *, logprobs: int | None) -> dict[str, Any]:
+    """SamplingParams' fields. logprobs: how many of the likeliest tokens to report, None for no report at all."""
+    newer = body.max_completion_tokens if isinstance(body, c.ChatRequest) else None
+    if body.max_tokens is not None and newer not in (None, body.max_tokens):
         raise invalid("max_tokens", "differs from max_completion_tokens, its newer name; give one of them")
-    if body.top_logprobs is not None and not body.logprobs:
-        raise invalid("top_logprobs", "needs logprobs: true")
     return {
-        "max_tokens": body.max_completion_tokens if body.max_tokens is None else body.max_tokens,
+        "max_tokens": newer if body.max_tokens is None else body.max_tokens,
         "temperature": body.temperature,
         "top_p": body.top_p,
         "top_k": body.top_k,
@@ -53,8 +57,15 @@ def sampling(body: c.ChatRequest) -> dict[str, Any]:
         "stop": stops(body.stop),
         "ignore_eos": body.ignore_eos,
         "logit_bias": biases(body.logit_bias),
-        "logprobs": (body.top_logprobs or 0) if body.logprobs else None,
+        "logprobs": logprobs,
     }
+
+
+def top_logprobs(body: c.ChatRequest) -> int | None:
+    """How many alternatives a chat wants with each token."""
+    if body.top_logprobs is not None and not body.logprobs:
+        raise invalid("top_logprobs", "needs logprobs: true")
+    return (body.top_logprobs or 0) if body.logprobs else None
 
 
 def seed(given: int | None) -> int | None:
@@ -148,18 +159,8 @@ def goes_on(body: c.ChatRequest) -> bool:
     if not body.continue_final_message:
         return False
     final = body.messages[-1]
-    if (
-        len(body.messages) < 2
-        or not isinstance(final, c.AssistantMessage)
-        or isinstance(final.content, list)
-        or final.tool_calls
-    ):
+    if len(body.messages) < 2 or not isinstance(final, c.AssistantMessage) or final.tool_calls:
         raise invalid(
-            "continue_final_message",
-            "expected the last message to be an assistant's text, after another message",
-        )
-    if body.tools or body.response_format:
-        raise invalid(
-            "continue_final_message", "tools and response_format begin anew; leave them out to continue"
+            "continue_final_message", "the last message must be an assistant's text, after another message"
         )
     return True

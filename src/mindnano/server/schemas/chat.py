@@ -137,8 +137,8 @@ class TemplateKwargs(Part):
 
 
 class ChatRequest(Request):
-    """OpenAI's chat completion, with top_k, min_p, repetition_penalty, ignore_eos, chat_template_kwargs, progress
-    and session of this server, and continue_final_message: the last message is an answer that goes on (vLLM's name)."""
+    """OpenAI's chat completion, with top_k, min_p, repetition_penalty, ignore_eos, chat_template_kwargs, progress,
+    session and continue_final_message (the last message is an answer to go on with) of this server."""
 
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)]
     model: str | None = None

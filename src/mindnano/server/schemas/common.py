@@ -41,8 +41,12 @@ class StreamOptions(Part):
     include_usage: bool | None = None
 
 
-class PromptDetails(Body):
+class PromptDetails(Body, kw_only=False):
     cached_tokens: int
+
+
+class CompletionDetails(Body, kw_only=False):
+    reasoning_tokens: int
 
 
 class Usage(Body):
@@ -52,3 +56,4 @@ class Usage(Body):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptDetails
+    completion_tokens_details: CompletionDetails

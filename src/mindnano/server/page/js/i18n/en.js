@@ -13,7 +13,7 @@ export default {
   hereEmpty: "Conversations appear here.",
   saved: "Saved on this machine",
   savedEmpty: "Save a conversation to keep what was computed for it.",
-  savedOff: "The server was started without a session folder (--session-dir).",
+  savedOff: "The server keeps none (--session-dir none).",
   savedBroken: "can’t be loaded: {problem}",
   settings: "Settings",
   model: "Model",

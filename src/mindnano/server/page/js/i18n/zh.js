@@ -13,7 +13,7 @@ export default {
   hereEmpty: "对话会出现在这里。",
   saved: "已存到本机",
   savedEmpty: "保存对话，即可保留已完成的计算。",
-  savedOff: "服务器启动时没有指定会话目录（--session-dir）。",
+  savedOff: "此服务器不保存会话（--session-dir none）。",
   savedBroken: "无法载入：{problem}",
   settings: "设置",
   model: "模型",

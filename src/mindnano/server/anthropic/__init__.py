@@ -1,0 +1,1 @@
+"""Anthropic's interface: messages and their token count."""
