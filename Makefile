@@ -8,7 +8,7 @@ CXX_FILES = $(shell find native -name '*.cpp' -o -name '*.hpp')
 PIP     := -m pip --disable-pip-version-check install -qq
 FULL    ?= full.mn
 
-.PHONY: help demo test lint oracle fixtures test-slow test-full sanitize bench dev clean
+.PHONY: help demo test page-test lint oracle fixtures test-slow test-full sanitize bench dev clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,6 +26,10 @@ test: $(VENV)/.installed  ## the tests that need no torch
 
 test-slow: $(VENV)/.installed  ## fuzzing and soak runs
 	$(VENV)/bin/python -m pytest -m slow
+
+page-test: $(VENV)/.installed  ## the page in headless Chromium (Debian: apt install chromium)
+	$(VENV)/bin/python $(PIP) '.[test,page]'
+	$(VENV)/bin/python -m pytest -m page tests/page
 
 $(FULL): $(VENV)/.installed
 	$(VENV)/bin/mindnano synth tests/data/ling-3.0-tiny.config.json $@ --recipe mixed
@@ -47,8 +51,8 @@ fixtures: $(ORACLE)/.installed  ## make the committed fixtures again
 
 lint: $(VENV)/.installed  ## ruff, mypy, clang-format
 	$(VENV)/bin/python $(PIP) '.[lint]'
-	$(VENV)/bin/ruff check src tests
-	$(VENV)/bin/ruff format --check src tests
+	$(VENV)/bin/ruff check src tests benchmarks
+	$(VENV)/bin/ruff format --check src tests benchmarks
 	$(VENV)/bin/mypy
 	$(VENV)/bin/clang-format --dry-run --Werror $(CXX_FILES)
 

@@ -1,57 +1,62 @@
-"""The conversation behind `mindnano chat`: input lines, slash commands, streamed answers."""
+"""The conversation behind `mindnano chat`: messages, slash commands, streamed answers."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mindnano.cli import output
+from mindnano.cli.talk import lines
+from mindnano.cli.talk.partner import Ended, Messages, Partner, Said
+from mindnano.cli.talk.screen import Screen
 from mindnano.errors import MindNanoError
 
 if TYPE_CHECKING:
-    from mindnano.engine.completion import Completion
-    from mindnano.engine.llm import LLM
-    from mindnano.engine.params import SamplingParams
+    from mindnano.engine.timings import Timings
 
-QUOTES = '"""'
 HELP = """\
 /think on|off   think before answering, or not
 /system [TEXT]  set the system message; without TEXT: none
+/again          answer the last question again
 /clear          forget the conversation
 /save NAME      keep the conversation, and what was computed for it
 /load NAME      bring a kept conversation back
+/sessions       list the kept conversations
+/delete NAME    remove a kept conversation
 /stats          speeds and memory of the last answer
 /help           this list
 /quit           leave (also Ctrl-D)
-Ctrl-C stops an answer. A line that ends with \\ goes on in the next one.
-\"\"\" at a line's beginning starts a text of several lines, and ends it."""
+Ctrl-C stops an answer. Several lines: Alt-Enter or a \\ at a line's end goes on in the next one, and what is
+between \"\"\" and \"\"\" is one text. Arrow keys bring back what was typed, Tab completes commands and names."""
 
 
 class Conversation:
     """Messages so far, and what the user's lines do to them."""
 
-    def __init__(self, llm: LLM, params: SamplingParams, session_dir: str | None) -> None:
-        self.llm, self.params, self.thinking = llm, params, False
-        self.messages: list[dict[str, Any]] = []
-        self._session_dir = Path(session_dir) if session_dir else default_session_dir()
-        self._last: Completion | None = None
+    def __init__(self, partner: Partner, thinking: bool = False, markdown: bool = True) -> None:
+        self.partner, self.thinking, self.markdown = partner, thinking, markdown
+        self.messages: Messages = []
+        self._last: Timings | None = None
         self._commands: dict[str, Callable[[str], None]] = {
             "/think": self.think,
             "/system": self.system,
+            "/again": self.again,
             "/clear": self.clear,
             "/save": self.save,
             "/load": self.load,
+            "/sessions": self.sessions,
+            "/delete": self.delete,
             "/stats": self.stats,
             "/help": lambda _: output.note("\n" + HELP),
         }
 
     def run(self, interactive: bool) -> None:
         """Until /quit or the end of the input."""
-        for text in _inputs(interactive):
+        for text in lines.messages(interactive, self._complete):
             if text.startswith("/"):
                 name, _, rest = text.partition(" ")
                 if name in ("/quit", "/exit"):
@@ -63,24 +68,39 @@ class Conversation:
                     self.say(text)
 
     def say(self, text: str) -> None:
-        """Ask, and print the answer as it comes. Interrupted, the answer so far counts."""
-        asked = [*self.messages, {"role": "user", "content": text}]
-        stream = self.llm.stream_chat(asked, self.params, self.thinking)
-        shown = ""
+        """Ask, and show the answer as it comes. Interrupted, the answer so far counts."""
+        self._answer([*self.messages, {"role": "user", "content": text}])
+
+    def again(self, _: str) -> None:
+        asked = self.messages
+        while asked and asked[-1]["role"] != "user":
+            asked = asked[:-1]
+        if not asked:
+            raise MindNanoError("/again: no question yet")
+        self._answer(asked)
+
+    def _answer(self, asked: Messages) -> None:
+        shown, said = Screen(self.markdown), ""
         try:
-            for delta in stream:
-                sys.stdout.write(output.printable(delta.text, sys.stdout))
-                sys.stdout.flush()
-                shown += delta.text
-            self._last = stream.result
-            if self._last.finish_reason == "length":
-                output.note("the answer was cut at --max-tokens or at the end of the context")
+            with closing(self.partner.answer(asked, self.thinking)) as events:  # type: ignore[type-var]
+                for event in events:
+                    shown.show(event)
+                    if isinstance(event, Said):
+                        said += event.text
+                    elif isinstance(event, Ended):
+                        self._last = event.timings
+                        cut = event.reason == "length"
         except KeyboardInterrupt:
+            shown.close()
             output.note("stopped")
-        print(flush=True)
-        if self.thinking and "</think>" not in shown:
-            shown += "</think>"  # stopped in thought: no part of it is an answer
-        self.messages = [*asked, {"role": "assistant", "content": shown}]
+        except BaseException:
+            shown.close()
+            raise
+        else:
+            shown.close()
+            if cut:
+                output.note("the answer was cut at --max-tokens or at the end of the context")
+        self.messages = [*asked, {"role": "assistant", "content": said}]
 
     def think(self, value: str) -> None:
         if value not in ("on", "off"):
@@ -95,21 +115,33 @@ class Conversation:
         self.messages = [message for message in self.messages if message["role"] == "system"]
 
     def save(self, name: str) -> None:
-        info = self.llm.save_session(self._session_dir, name, self.messages)
-        output.note(f"saved {info.name}: {info.tokens} tokens in {self._session_dir}")
+        if not self.messages:
+            raise MindNanoError("/save: there is nothing to keep yet")
+        tokens = self.partner.save(_named("/save", name), self.messages)
+        output.note(f"saved {name}: {tokens} tokens")
 
     def load(self, name: str) -> None:
-        session = self.llm.load_session(self._session_dir, name)
-        self.messages = session.messages
+        self.messages, reusable = self.partner.load(_named("/load", name))
         output.note(
-            f"loaded {session.info.name}: {len(session.messages)} messages, {session.reusable} tokens won't be "
-            "computed again"
+            f"loaded {name}: {len(self.messages)} messages, {reusable} tokens won't be computed again"
         )
+
+    def sessions(self, _: str) -> None:
+        found = self.partner.sessions()
+        for one in found:
+            size = f"{one.nbytes / (1 << 20):.1f} MiB"
+            output.note(f"{one.name}: {one.problem or f'{one.tokens} tokens, {size}'}")
+        if not found:
+            output.note("no conversation is kept yet; /save NAME keeps this one")
+
+    def delete(self, name: str) -> None:
+        self.partner.delete(_named("/delete", name))
+        output.note(f"deleted {name}")
 
     def stats(self, _: str) -> None:
         if self._last is None:
             raise MindNanoError("/stats: no answer yet")
-        timings = self._last.timings
+        timings = self._last
         spent = sorted(timings.stage_s.items(), key=lambda item: -item[1])
         stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in spent if seconds >= 0.005)
         output.note(output.speeds(timings))
@@ -118,9 +150,32 @@ class Conversation:
         if stages:
             output.note(f"time: {stages}")
 
+    def _complete(self, text: str) -> list[str]:
+        command, space, rest = text.partition(" ")
+        if not space:
+            return [f"{name} " for name in (*self._commands, "/quit") if text and name.startswith(text)]
+        if command in ("/load", "/delete", "/save"):
+            with contextlib.suppress(MindNanoError):
+                names = [one.name for one in self.partner.sessions() if not one.problem]
+                return [f"{command} {name}" for name in names if name.startswith(rest)]
+        if command == "/think":
+            return [f"/think {value}" for value in ("on", "off") if value.startswith(rest)]
+        return []
+
+
+def default_session_dir() -> Path:
+    data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(data) / "mindnano" / "sessions"
+
 
 def _unknown(name: str) -> None:
     raise MindNanoError(f"{name}: no such command; /help lists them")
+
+
+def _named(command: str, name: str) -> str:
+    if not name:
+        raise MindNanoError(f"{command}: expected a name")
+    return name
 
 
 @contextlib.contextmanager
@@ -130,41 +185,3 @@ def _errors_noted() -> Iterator[None]:
         yield
     except MindNanoError as error:
         output.note(str(error))
-
-
-def _inputs(interactive: bool) -> Iterator[str]:
-    """The user's messages. Ctrl-C empties the line, the end of the input ends the iterator."""
-    if interactive:
-        with contextlib.suppress(ImportError):
-            import readline  # noqa: F401  # gives input() editing and history
-    while True:
-        try:
-            yield _message(interactive)
-        except EOFError:
-            if interactive:
-                print(file=sys.stderr)
-            return
-        except KeyboardInterrupt:
-            if not interactive:
-                raise
-            output.note("Ctrl-D or /quit leaves")
-
-
-def _message(interactive: bool) -> str:
-    first, more = (">>> ", "... ") if interactive else ("", "")
-    line = input(first)
-    if line.startswith(QUOTES):
-        lines = [line[len(QUOTES) :]]
-        while not lines[-1].endswith(QUOTES):
-            lines.append(input(more))
-        return "\n".join(lines)[: -len(QUOTES)]
-    lines = [line]
-    while lines[-1].endswith("\\"):
-        lines[-1] = lines[-1][:-1]
-        lines.append(input(more))
-    return "\n".join(lines)
-
-
-def default_session_dir() -> Path:
-    data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-    return Path(data) / "mindnano" / "sessions"

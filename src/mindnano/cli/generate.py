@@ -45,13 +45,18 @@ def generate(
         params = sampling.params(llm.generation)
         if llm.synthetic and not json:
             output.note(output.SYNTHETIC)
-        stream = llm.stream(text, params)
+        reading = output.PromptProgress()
+        stream = llm.stream(
+            text, params, lambda read: reading(read.tokens_done, read.tokens_total, read.seconds_left)
+        )
         try:
             for delta in stream:
+                reading.close()
                 if not json:
                     sys.stdout.write(output.printable(delta.text, sys.stdout))
                     sys.stdout.flush()
         finally:
+            reading.close()
             if not json:
                 print(flush=True)
         done = stream.result

@@ -107,6 +107,16 @@ class EngineOptions:
         ),
     ] = 512 << 20
 
+    cache_budget: Annotated[
+        int,
+        Parameter(
+            converter=size_in_bytes,
+            metavar="SIZE",
+            help="Memory for prefixes that later requests can reuse; 0: none.",
+            show_default="256MiB",
+        ),
+    ] = 256 << 20
+
     def open(self, model: str | None, **more: Any) -> LLM:
         from mindnano import LLM
 
@@ -119,6 +129,7 @@ class EngineOptions:
             recipe=self.recipe,
             device=self.device,
             memory_reserve=self.memory_reserve,
+            cache_budget=self.cache_budget,
             **more,
         )
 

@@ -7,10 +7,12 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
     from mindnano.engine.timings import Timings
 
@@ -61,6 +63,53 @@ def speeds(timings: Timings) -> str:
         f"peak memory {timings.peak_rss_mib:,.0f} MiB",
     ]
     return ", ".join(parts)
+
+
+class PromptProgress:
+    """A bar on stderr while a long prompt is read, with the time left: from the second second on, gone with the first
+    token. Nothing where stderr is no terminal.
+    """
+
+    AFTER = 1.0  # seconds
+
+    def __init__(self) -> None:
+        self._begin, self._wanted = perf_counter(), sys.stderr.isatty()
+        self._progress: Progress | None = None
+
+    def __call__(self, done: int, total: int, seconds_left: float | None) -> None:
+        if not self._wanted or perf_counter() - self._begin < self.AFTER:
+            return
+        if self._progress is None:
+            self._progress = self._started()
+        left = "" if seconds_left is None else f"{duration(seconds_left)} left"
+        self._progress.update(self._progress.task_ids[0], completed=done, total=total, left=left)
+
+    def close(self) -> None:
+        self._wanted = False
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+    def _started(self) -> Progress:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TextColumn("tokens"))
+        progress = Progress(
+            *columns, TextColumn("{task.fields[left]}"), console=console(stderr=True), transient=True
+        )
+        progress.add_task("reading", total=None, left="")
+        progress.start()
+        return progress
+
+
+def duration(seconds: float) -> str:
+    """Such as 8 s, 2 min 05 s, 1 h 12 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
 
 
 @contextmanager

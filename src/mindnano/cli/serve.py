@@ -66,6 +66,14 @@ class ServerOptions:
             show_default="~/.local/share/mindnano/sessions",
         ),
     ] = None
+    bench_results: Annotated[
+        Path | None,
+        Parameter(
+            metavar="FILE",
+            help="Results of mindnano bench, a file or folder, for the page to show.",
+            show_default=False,
+        ),
+    ] = None
     grace: Annotated[
         float, Parameter(help="Seconds to finish what runs after SIGTERM or Ctrl-C; the rest is cancelled.")
     ] = 30
@@ -169,6 +177,10 @@ def _settings(
     from mindnano.cli.conversation import default_session_dir
     from mindnano.server.settings import Settings
 
+    if server.bench_results is not None:
+        from mindnano.bench.curves import curves
+
+        curves(server.bench_results)  # wrong ones are refused before a model is opened
     folder = default_session_dir() if server.session_dir is None else Path(server.session_dir)
     return Settings(
         host=server.host,
@@ -184,6 +196,7 @@ def _settings(
         thinking=server.think,
         device=engine.device,
         session_dir=None if server.session_dir == "none" else folder,
+        bench_results=server.bench_results,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from mindnano.engine.completion import Completion, Delta, Usage
 from mindnano.engine.memory import (
     DEFAULT_CACHE,
     DEFAULT_RESERVE,
+    Available,
     MemoryReport,
     Setup,
     available,
@@ -61,8 +62,10 @@ class Session:
 class Stream:
     """The deltas of one answer; `result` is the Completion once the iterator is exhausted."""
 
-    def __init__(self, llm: LLM, sequence: Sequence) -> None:
-        self._llm, self._sequence = llm, sequence
+    def __init__(
+        self, llm: LLM, sequence: Sequence, progress: Callable[[Progress], None] | None = None
+    ) -> None:
+        self._llm, self._sequence, self._progress = llm, sequence, progress
         self._result: Completion | None = None
 
     def __iter__(self) -> Iterator[Delta]:
@@ -70,6 +73,8 @@ class Stream:
         try:
             while not sequence.finished:
                 self._llm.step()
+                if self._progress is not None and (read := self._llm.progress(sequence)) is not None:
+                    self._progress(read)
                 tokens = [sampled.token for sampled in sequence.output[sent:]]
                 sent += len(tokens)
                 text = sequence.text.take()
@@ -184,9 +189,18 @@ class LLM:
             pass
         return stream.result
 
-    def stream(self, prompt: str | Seq[int], params: SamplingParams | None = None) -> Stream:
-        """Complete `prompt`, giving text as it comes. Leaving the iterator early cancels the request."""
-        return Stream(self, self.submit(self.request(self._tokens(prompt), params or SamplingParams())))
+    def stream(
+        self,
+        prompt: str | Seq[int],
+        params: SamplingParams | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Stream:
+        """Complete `prompt`, giving text as it comes. Leaving the iterator early cancels the request.
+
+        progress: called between the pieces of the prompt's work, a few times a second.
+        """
+        request = self.request(self._tokens(prompt), params or SamplingParams())
+        return Stream(self, self.submit(request), progress)
 
     def generate_many(
         self, prompts: Seq[str | Seq[int]], params: SamplingParams | Seq[SamplingParams] | None = None
@@ -333,9 +347,14 @@ class LLM:
                 self._pool.give_back(slot)
         return out
 
-    def memory_report(self) -> MemoryReport:
-        """The plan of this model for each context, layout and format, against the memory there is now."""
-        return report(self.setup, available(), self.memory_reserve)
+    def memory_report(self, freed: int = 0) -> MemoryReport:
+        """The plan of this model for each context, layout and format, against the memory there is now.
+
+        freed: bytes that count as available too, such as what this engine holds and would give back.
+        """
+        now = available()
+        there = Available(now.nbytes + freed, now.source)
+        return report(self.setup, there, self.memory_reserve)
 
     def describe(self) -> dict[str, Any]:
         """What runs: model, recipe, KV layout and format, context, device, instruction set, threads, bytes."""

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from mindnano import __version__
 from mindnano.engine.memory import available
-from mindnano.engine.timings import MIB
+from mindnano.engine.timings import MIB, private_bytes
 from mindnano.server import settings as limits
 from mindnano.server.errors import ApiError
 from mindnano.server.schemas import about as a
@@ -60,7 +60,11 @@ async def props(request: Request) -> Response:
             slots=llm.slots,
             kv=a.KVProps(layout=llm.kv_layout, format=llm.kv),
             device=a.DeviceProps(requested=settings.device, effective=llm.device),
-            memory=a.MemoryProps(plan=llm.plan.as_dict(), available_mib=available().nbytes // MIB),
+            memory=a.MemoryProps(
+                plan=llm.plan.as_dict(),
+                available_mib=available().nbytes // MIB,
+                report=llm.memory_report(private_bytes()).as_dict(),
+            ),
             isa=about["isa"],
             threads=about["threads"],
             thinking=settings.thinking,

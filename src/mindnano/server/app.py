@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
@@ -48,7 +49,7 @@ def create_app(llm: LLM, settings: Settings) -> Guard:
 
     routes: list[Route | Mount] = [api.route() for api in APIS]
     if (settings.page_dir / "index.html").is_file():
-        routes.append(Mount("/", StaticFiles(directory=settings.page_dir, html=True)))
+        routes.append(Mount("/", Page(directory=settings.page_dir, html=True)))
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
@@ -59,6 +60,15 @@ def create_app(llm: LLM, settings: Settings) -> Guard:
     app.state.service = service
     app.state.openapi = msgspec.json.encode(openapi.build(APIS))
     return Guard(app, service)
+
+
+class Page(StaticFiles):
+    """The page's files. A browser asks whether one has changed: after an update they must fit together."""
+
+    def file_response(self, *arguments: Any, **more: Any) -> Response:
+        response = super().file_response(*arguments, **more)
+        response.headers["cache-control"] = "no-cache"
+        return response
 
 
 def _cors(origins: tuple[str, ...]) -> Middleware:

@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from mindnano.server import about, errors, metrics, openapi_route, sessions, tokens
+from mindnano.server import about, benchmark, errors, metrics, openapi_route, sessions, tokens
 from mindnano.server.anthropic import messages
 from mindnano.server.openai import chat, completions, responses
 from mindnano.server.safety import check_key, error_response
@@ -110,6 +110,7 @@ APIS = (
         errors=_SESSION),
     Api("GET", "/health", about.health, "Whether requests are answered.", a.Health, errors=(503,), keyless=True),
     Api("GET", "/props", about.props, "Model, context, KV cache, device and memory plan.", a.Props),
+    Api("GET", "/v1/benchmark", benchmark.benchmark, "Curves of the benchmark whose results were given.", a.Benchmark),
     Api("GET", "/metrics", metrics.metrics, "Counters and gauges for Prometheus.", "text/plain"),
     Api("GET", "/openapi.json", openapi_route.document, "This document.", "application/json"),
 )  # fmt: skip

@@ -32,7 +32,7 @@ class Settings:
     api_keys: any of them opens the server; none: no key is asked for, which `open_access` must say where the
     host isn't a loopback address. hosts: further names in Host headers. origins: web pages elsewhere that may
     ask (CORS). queue: requests that wait at most. grace: seconds to finish what runs after SIGTERM. device: what was
-    asked for. session_dir: None for no sessions.
+    asked for. session_dir: None for no sessions. bench_results: results of `mindnano bench` that the page shows.
     """
 
     host: str = "127.0.0.1"
@@ -48,6 +48,7 @@ class Settings:
     thinking: bool = False
     device: str = "auto"
     session_dir: Path | None = None
+    bench_results: Path | None = None
     page_dir: Path = field(default=Path(__file__).parent / "page")
 
     def __post_init__(self) -> None:

@@ -46,10 +46,19 @@ class DeviceProps(Body):
 
 
 class MemoryProps(Body):
-    """plan: bytes by purpose. available_mib: what the machine, or the control group, has left now."""
+    """plan: bytes by purpose. available_mib: what the machine, or the control group, has left now. report: as
+    `mindnano plan --json`, each context, layout and format against what would be free if this server ended."""
 
     plan: dict[str, int]
     available_mib: int
+    report: dict[str, Any]
+
+
+class Benchmark(Body):
+    """points: context_tokens (of input), output_tokens, kv_layout, kv_format, ttft_s, decode_tok_s, runs, disturbed,
+    synthetic. None without --bench-results."""
+
+    points: list[dict[str, Any]]
 
 
 class Props(Body):

@@ -1,26 +1,13 @@
-"""`mindnano bench`: measurements."""
+"""`mindnano bench kernels|depth`: the engine in this process."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
-from mindnano.cli.options import OPTIONS, Json, KVFormat, KVLayout, Model
+from mindnano.cli.options import Json, KVFormat, KVLayout, Model
 from mindnano.units import parse_size
-
-
-def build(sort_key: int) -> App:
-    app = App(
-        name="bench",
-        sort_key=sort_key,
-        group_parameters=OPTIONS,
-        help="Measure speed: of the kernels against this machine's limits, of the model by depth of the context.",
-    )
-    app.command(kernels, name="kernels")
-    app.command(depth, name="depth")
-    app.command(serving, name="serving")
-    return app
 
 
 def kernels(
