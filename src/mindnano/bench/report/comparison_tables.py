@@ -73,4 +73,4 @@ def against_reference(records: Sequence[Record]) -> list[Table]:
 
 
 def _change(ratio: float | None) -> str:
-    return EMPTY if ratio is None else f"{100 * (ratio - 1):+.0f} %"
+    return EMPTY if ratio is None else f"{round(100 * (ratio - 1)) + 0:+d} %"

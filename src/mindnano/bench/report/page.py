@@ -83,8 +83,8 @@ def _sections(
         Section("Summary", summary.warnings(records), summary.sentences(records, quality)),
         Section("Speed", plots=shown("ttft", "decode"), tables=[
             *tables.speed(records), *there(tables.requests(records), tables.together(records))]),
-        Section("Where the time goes", plots=shown("stages"), tables=there(
-            tables.stages(records), tables.levels(records), kernel_tables.kernels(kernels))),
+        Section("Where the time goes", plots=shown("stages"), tables=[
+            *tables.stages(records), *there(tables.levels(records), kernel_tables.kernels(kernels))]),
         Section("Comparison", plots=shown("shape"), tables=[
             *comparison_tables.comparisons(records), *comparison_tables.against_reference(records)]),
         Section("Capacity", plots=shown("memory"), tables=tables.capacity(records)),

@@ -47,6 +47,7 @@ _STYLE = {
 }
 _DASH = {"expanded": (0, (5, 2))}
 INTERACTIVE_S = (10.0, 60.0)
+FAR = 8.0  # times what is plotted
 
 
 def variables(dark: bool) -> str:
@@ -106,7 +107,7 @@ def _svg(figure: Figure) -> str:
     return text
 
 
-def _figure(width: float = 7.6, height: float = 4.2, columns: int = 1) -> tuple[Figure, list[Axes]]:
+def _figure(width: float = 7.6, height: float = 4.6, columns: int = 1) -> tuple[Figure, list[Axes]]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height))
@@ -151,6 +152,12 @@ def _curves(
     return {kind: sorted(rows) for kind, rows in found.items()}
 
 
+def _legend(figure: Figure, axes: Axes) -> None:
+    """Below the plot, where it covers nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3)
+
+
 def _plot(axes: Axes, curves: dict[str, list[tuple[int, float, float | None, float | None]]]) -> list[int]:
     for kind, rows in curves.items():
         x, y = [row[0] for row in rows], [row[1] for row in rows]
@@ -177,7 +184,7 @@ def ttft(records: Sequence[Record]) -> Figure | None:
             axes.annotate(f"{limit:.0f} s", (1, limit), xycoords=("axes fraction", "data"), xytext=(-2, 3),
                           textcoords="offset points", ha="right", color=MUTED, fontsize=9)  # fmt: skip
     axes.set_ylabel("seconds to the first token")
-    axes.legend(loc="upper left")
+    _legend(figure, axes)
     return figure
 
 
@@ -190,7 +197,7 @@ def decode(records: Sequence[Record]) -> Figure | None:
     _lengths(axes, lengths, "input tokens")
     axes.set_ylim(bottom=0)
     axes.set_ylabel("tokens a second after the first")
-    axes.legend(loc="lower left")
+    _legend(figure, axes)
     return figure
 
 
@@ -215,7 +222,7 @@ def shape(records: Sequence[Record]) -> Figure | None:
                 axes.plot(list(shown), list(shown.values()), color=MUTED, linewidth=1.2, markersize=3.5,
                           marker=_STYLE[fmt][1], linestyle=":", label=f"reference {fmt}")  # fmt: skip
                 lengths |= set(shown)
-        axes.axhline(1, color=GRID, linewidth=1)
+        axes.axhline(1, color=GRID, linewidth=1, zorder=0)
     for axes in both:
         _lengths(axes, sorted(lengths)[:: 1 if len(lengths) < 7 else 2], "input tokens")
     _seconds(both[0])
@@ -250,7 +257,7 @@ def memory(records: Sequence[Record]) -> Figure | None:
     axes.set_ylim(bottom=0)
     axes.set_ylabel("GiB")
     axes.plot([], [], linestyle="none", marker="x", color=MUTED, label="peak, half filled")
-    axes.legend(loc="upper left")
+    _legend(figure, axes)
     return figure
 
 
@@ -267,6 +274,13 @@ def _limits(axes: Axes, known: Sequence[Point], records: Sequence[Record]) -> No
     ]
     lines = [(total / (1 << 30), "memory of this machine")] if total else []
     lines += [(min(had) / 1024, "available to the server")] if had and room(known[0]) is not None else []
+    highest = axes.dataLim.y1
+    if (
+        lines and min(lines)[0] > FAR * highest
+    ):  # a small model on a large machine: its curves would lie on the axis
+        said = "; ".join(f"{text}: {gib:.1f} GiB, far above" for gib, text in lines)
+        axes.set_title(said, fontsize=9, color=LIMIT)
+        return
     for gib, text in lines:
         axes.axhline(gib, color=LIMIT, linewidth=1.2, linestyle="-." if "machine" in text else ":")
         axes.annotate(f"{text}, {gib:.1f} GiB", (1, gib), xycoords=("axes fraction", "data"), xytext=(-2, -11),
@@ -331,5 +345,5 @@ def divergence(records: Sequence[Record]) -> Figure | None:
     axes.set_yscale("log")
     axes.minorticks_off()
     axes.set_ylabel("mean KL divergence, nats")
-    axes.legend(loc="best")
+    _legend(figure, axes)
     return figure

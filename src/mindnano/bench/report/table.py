@@ -99,7 +99,7 @@ def percent(found: Ratio | None) -> str:
     if found is None:
         return EMPTY
     if found.low is None or found.high is None:
-        return f"no interval ({found.n} {'pairs' if found.paired else 'runs'})"
+        return f"no interval ({_count(found)})"
     value, low, high = (100 * (ratio - 1) for ratio in (found.ratio, found.low, found.high))
     return f"{value:+.1f} % [{low:+.1f}, {high:+.1f}]"
 
@@ -109,5 +109,9 @@ def times(found: Ratio | None) -> str:
     if found is None:
         return EMPTY
     if found.low is None or found.high is None:
-        return f"{number(found.ratio)} ({found.n} {'pair' if found.paired else 'run'}{'s' if found.n != 1 else ''})"
+        return f"{number(found.ratio)} ({_count(found)})"
     return f"{number(found.ratio)} [{number(found.low)}, {number(found.high)}]"
+
+
+def _count(found: Ratio) -> str:
+    return f"{found.n} {'pair' if found.paired else 'run'}{'' if found.n == 1 else 's'}"

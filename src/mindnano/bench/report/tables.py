@@ -75,31 +75,38 @@ def room(point: Point) -> float | None:
 
 
 def speed(records: Sequence[Record]) -> list[Table]:
-    """For each layout: time to the first token and decode speed by length, and what INT8 gains over BF16."""
+    """For each layout and figure: means by length and format, and what INT8 gains over BF16."""
     made = [cell for cell in groups.cells(records) if cell.key.concurrency == 1]
-    found = []
-    for layout, kinds in layouts(groups.kinds(made)).items():
-        here = [cell for cell in made if cell.key.kind in kinds]
-        bf16, int8 = f"{layout} bf16", f"{layout} int8"
-        gains = compare(records, by_kind(bf16, int8)) if bf16 in kinds and int8 in kinds else []
-        columns = ["input/output"]
-        for measure, unit in (("TTFT", "s"), ("decode", "tok/s")):
-            columns += [f"{kind.partition(' ')[2] or kind} {measure}, {unit}" for kind in kinds]
-            columns += [f"INT8 against BF16, {measure}"] if gains else []
-        rows = []
-        for load in sorted({(c.key.input_tokens, c.key.output_tokens, c.key.prompts) for c in here}):
-            row = [f"{load[0]}/{load[1]}" + (f" {load[2]}" if load[2] not in ("", "text") else "")]
-            for measure in MEASURES:
-                for kind in kinds:
-                    row.append(estimate(_cell_mean(here, kind, load, measure)))
-                if gains:
-                    one = next((g for g in gains if g.measure == measure and g.concurrency == 1
-                                and (g.input_tokens, g.output_tokens, g.prompts) == load), None)  # fmt: skip
-                    row.append(EMPTY if one is None else f"{percent(one.ratio)} {one.verdict}")
-            rows.append(row)
-        found.append(Table(f"Speed by length, {layout}", columns, rows, marks(r for c in here for r in c.runs),
-                           _speed_notes(here)))  # fmt: skip
-    return found
+    return [
+        _speed(records, measure, layout, [cell for cell in made if cell.key.kind in kinds], kinds)
+        for measure in MEASURES
+        for layout, kinds in layouts(groups.kinds(made)).items()
+    ]
+
+
+def _speed(
+    records: Sequence[Record], measure: str, layout: str, here: Sequence[Cell], kinds: Sequence[str]
+) -> Table:
+    bf16, int8 = f"{layout} bf16", f"{layout} int8"
+    gains = {
+        (one.input_tokens, one.output_tokens, one.prompts): one
+        for one in (compare(records, by_kind(bf16, int8)) if bf16 in kinds and int8 in kinds else [])
+        if one.measure == measure and one.concurrency == 1
+    }
+    rows = []
+    for load in sorted({(c.key.input_tokens, c.key.output_tokens, c.key.prompts) for c in here}):
+        row = [f"{load[0]}/{load[1]}" + (f" {load[2]}" if load[2] not in ("", "text") else "")]
+        row += [estimate(_cell_mean(here, kind, load, measure)) for kind in kinds]
+        if gains:
+            one = gains.get(load)
+            row += [EMPTY, EMPTY] if one is None else [percent(one.ratio), one.verdict]
+        rows.append(row)
+    columns = ["input/output", *(kind.partition(" ")[2] or kind for kind in kinds)]
+    what = "Time to the first token, s" if measure == "ttft_s" else "Decode, tokens/s"
+    return Table(
+        f"{what}, {layout}", [*columns, "INT8 against BF16", "verdict"] if gains else columns, rows,
+        marks(run for cell in here for run in cell.runs), _speed_notes(here),
+    )  # fmt: skip
 
 
 def _cell_mean(cells: Sequence[Cell], kind: str, load: tuple[int, int, str], measure: str) -> Estimate | None:
@@ -116,7 +123,8 @@ def _speed_notes(cells: Sequence[Cell]) -> list[str]:
     runs = sorted({len(cell.runs) for cell in cells})
     many = f"{runs[0]}" if len(runs) == 1 else f"{runs[0]} to {runs[-1]}" if runs else "0"
     notes = [
-        f"Geometric means of {many} runs with 95 % intervals, over HTTP; one warm-up request a server isn't counted."
+        f"Geometric means of {many} run{'' if many == '1' else 's'} with 95 % intervals, over HTTP; one warm-up "
+        "request a server isn't counted."
     ]
     if used := sum(cell.disturbed for cell in cells):
         notes.append(
@@ -158,7 +166,9 @@ def levels(records: Sequence[Record]) -> Table | None:
         http, engine, stages = cell.mean("ttft_s"), cell.mean("engine_ttft_s"), sum(cell.stages().values())
         decode, inside = cell.mean("decode_tok_s"), cell.mean("engine_decode_tok_s")
         # Stages are of the whole request: prefill and decode.
-        whole = (engine.value + (cell.key.output_tokens - 1) / inside.value) if engine and inside else None
+        requests = [run.engine_ttft_s + ((run.completion_tokens or 1) - 1) / run.engine_decode_tok_s
+                    for run in cell.runs if run.engine_ttft_s and run.engine_decode_tok_s and run.stage_s]  # fmt: skip
+        whole = sum(requests) / len(requests) if requests else None
         rows.append([
             cell.key.kind, f"{cell.key.input_tokens}/{cell.key.output_tokens}", number(http.value if http else None, 4),
             number(engine.value if engine else None, 4), number(decode.value if decode else None, 4),
@@ -167,7 +177,7 @@ def levels(records: Sequence[Record]) -> Table | None:
     if not rows:
         return None
     return Table(
-        "Client, engine and kernels: the same requests at three levels",
+        "HTTP, engine and stages: the same requests at three levels",
         ["cache", "input/output", "TTFT HTTP, s", "TTFT engine, s", "decode HTTP, tok/s", "decode engine, tok/s",
          "request engine, s", "request in stages, s"],
         rows, marks(run for cell in made for run in cell.runs),
@@ -175,32 +185,33 @@ def levels(records: Sequence[Record]) -> Table | None:
     )  # fmt: skip
 
 
-def stages(records: Sequence[Record]) -> Table | None:
-    """Where a request's time goes."""
+def stages(records: Sequence[Record]) -> list[Table]:
+    """Where a request's time goes, and inside MLA by phase and device."""
     made = [cell for cell in groups.cells(records) if cell.stages() and cell.key.concurrency == 1]
     if not made:
-        return None
+        return []
     names = [name for name in made[0].stages() if any(cell.stages().get(name) for cell in made)]
-    rows = []
+    said = marks(run for cell in made for run in cell.runs)
+    first = [[cell.key.kind, f"{cell.key.input_tokens}/{cell.key.output_tokens}",
+              *(number(cell.stages().get(name)) for name in names)] for cell in made]  # fmt: skip
+    second = []
     for cell in made:
-        seconds, phases = cell.stages(), cell.stages("mla_s")
-        calls = cell.first("mla_calls")
+        phases, calls = cell.stages("mla_s"), cell.first("mla_calls")
         served = (
-            ", ".join(f"{device} {count}" for device, count in calls.items() if count)
+            [f"{device} {count}" for device, count in calls.items() if count]
             if isinstance(calls, dict)
-            else ""
+            else []
         )
-        rows.append([
+        second.append([
             cell.key.kind, f"{cell.key.input_tokens}/{cell.key.output_tokens}",
-            *(number(seconds.get(name)) for name in names),
             *(number(phases.get(name)) for name in ("pack", "sync", "matmul", "softmax")),
-            served or EMPTY, str(cell.first("fallbacks")),
+            ", ".join(served) or EMPTY, str(cell.first("fallbacks")),
         ])  # fmt: skip
-    return Table(
-        "Seconds by stage, and inside MLA by phase", ["cache", "input/output", *names, "MLA pack", "MLA sync",
-        "MLA matmul", "MLA softmax", "MLA calls", "fallbacks"],
-        rows, marks(run for cell in made for run in cell.runs),
-    )  # fmt: skip
+    return [
+        Table("Seconds by stage, prefill and decode together", ["cache", "input/output", *names], first, said),
+        Table("Seconds inside MLA by phase, and attention calls by device",
+              ["cache", "input/output", "pack", "sync", "matmul", "softmax", "calls", "fallbacks"], second, said),
+    ]  # fmt: skip
 
 
 def together(records: Sequence[Record]) -> Table | None:
