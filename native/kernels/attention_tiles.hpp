@@ -33,7 +33,7 @@ inline void fma_tile(const float* a, int64_t a_row, int64_t a_step, const float*
     vf b0 = load(b), b1 = load(b + 8);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      vf x = set1(a[r * a_row]);
+      const float x = a[r * a_row];
       sums[r][0] = fma(x, b0, sums[r][0]);
       sums[r][1] = fma(x, b1, sums[r][1]);
     }
@@ -85,6 +85,8 @@ inline void each_tile(int64_t begin, int64_t end, Body&& body) {
 
 #if defined(MN_ISA_avx2)
 #include "kernels/attention_tiles_avx2.hpp"
+#elif defined(MN_ISA_neon) || defined(MN_ISA_neon_dot)
+#include "kernels/attention_tiles_neon.hpp"
 #else
 #include "kernels/attention_tiles_generic.hpp"
 #endif

@@ -135,21 +135,21 @@ void recur(const KdaRecurrenceArgs& a, int64_t first, int64_t last, int64_t head
 template <int N>
 void step(const KdaRecurrenceArgs& a, int64_t row, int64_t head, int64_t column, float* s,
           const float* upcoming) {
-  const int64_t from = (row * a.heads + head) * a.dim;
+  const int64_t dim = a.dim, from = (row * a.heads + head) * dim;  // a copy: a store may alias a.dim
   const float *q = a.q + from, *k = a.k + from, *d = a.decay + from;
   vf u[N], o[N];
   for (int j = 0; j < N; ++j) u[j] = zero();
-  for (int64_t i = 0; i < a.dim; ++i)
-    for (int j = 0; j < N; ++j) u[j] = fma(load(s + i * a.dim + 8 * j) * set1(d[i]), set1(k[i]), u[j]);
+  for (int64_t i = 0; i < dim; ++i)
+    for (int j = 0; j < N; ++j) u[j] = fma(load(s + i * dim + 8 * j) * set1(d[i]), set1(k[i]), u[j]);
   for (int j = 0; j < N; ++j) {
     u[j] = set1(a.beta[row * a.heads + head]) * (load(a.v + from + column + 8 * j) - u[j]);
     o[j] = zero();
   }
-  for (int64_t i = 0; i < a.dim; ++i) {
-    for (int j = 0; j < N; j += 2) __builtin_prefetch(upcoming + i * a.dim + 8 * j, 1, 2);
+  for (int64_t i = 0; i < dim; ++i) {
+    for (int j = 0; j < N; j += 2) __builtin_prefetch(upcoming + i * dim + 8 * j, 1, 2);
     for (int j = 0; j < N; ++j) {
-      vf updated = fma(set1(k[i]), u[j], load(s + i * a.dim + 8 * j) * set1(d[i]));
-      store(s + i * a.dim + 8 * j, updated);
+      vf updated = fma(set1(k[i]), u[j], load(s + i * dim + 8 * j) * set1(d[i]));
+      store(s + i * dim + 8 * j, updated);
       o[j] = fma(set1(q[i]), updated, o[j]);
     }
   }

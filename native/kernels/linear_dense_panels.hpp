@@ -67,7 +67,7 @@ void dense_tile(const float* open, int64_t n, const float* x, int64_t stride, fl
     vf w0 = load(open + 16 * k), w1 = load(open + 16 * k + 8);
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
-      vf v = set1(x[t * stride + k]);
+      const float v = x[t * stride + k];
       sum[t][0] = fma(v, w0, sum[t][0]);
       sum[t][1] = fma(v, w1, sum[t][1]);
     }

@@ -58,6 +58,8 @@ void with_rows(int64_t rows, F f) {
 
 #if defined(MN_ISA_avx2)
 #include "kernels/linear_tiles_avx2.hpp"
+#elif defined(MN_ISA_neon) || defined(MN_ISA_neon_dot)
+#include "kernels/linear_tiles_neon.hpp"
 #else
 #include "kernels/linear_tiles_generic.hpp"
 #endif

@@ -76,6 +76,56 @@ void read_bytes(const uint8_t* data, int64_t bytes) {
   for (int j = 1; j < 4; ++j) acc[0] = _mm256_xor_si256(acc[0], acc[j]);
   keep(&acc[0]);
 }
+#elif defined(MN_ISA_neon) || defined(MN_ISA_neon_dot)
+// The empty asm keeps the compiler from hoisting products out of the loop.
+int64_t int8_steps(int64_t steps) {
+  constexpr int kChains = 16;
+  int32x4_t acc[kChains];
+  int8x16_t w = vdupq_n_s8(3), x = vdupq_n_s8(-5);
+  for (auto& a : acc) a = vdupq_n_s32(0);
+  for (int64_t s = 0; s < steps; ++s)
+    for (auto& a : acc) {
+      __asm__ volatile("" : "+w"(w));
+#if defined(MN_ISA_neon_dot)
+      a = vdotq_s32(a, w, x);
+#else
+      a = vpadalq_s16(a, vmlal_high_s8(vmull_s8(vget_low_s8(w), vget_low_s8(x)), w, x));
+#endif
+    }
+  for (int i = 1; i < kChains; ++i) acc[0] = vaddq_s32(acc[0], acc[i]);
+  keep(&acc[0]);
+  return steps * kChains * 32;
+}
+
+#if defined(MN_ISA_neon_dot)
+int64_t int4_steps(int64_t steps) {
+  return int8_steps(steps);
+}
+#else
+int64_t int4_steps(int64_t steps) {
+  constexpr int kChains = 16;
+  int16x8_t acc[kChains];
+  int8x16_t w = vdupq_n_s8(3), x = vdupq_n_s8(-5);
+  for (auto& a : acc) a = vdupq_n_s16(0);
+  for (int64_t s = 0; s < steps; ++s)
+    for (auto& a : acc) {
+      __asm__ volatile("" : "+w"(w));
+      a = vmlal_high_s8(vmlal_s8(a, vget_low_s8(w), vget_low_s8(x)), w, x);
+    }
+  for (int i = 1; i < kChains; ++i) acc[0] = vaddq_s16(acc[0], acc[i]);
+  keep(&acc[0]);
+  return steps * kChains * 32;
+}
+#endif
+
+void read_bytes(const uint8_t* data, int64_t bytes) {
+  uint8x16_t acc[4];
+  for (auto& a : acc) a = vdupq_n_u8(0);
+  for (int64_t i = 0; i + 64 <= bytes; i += 64)
+    for (int j = 0; j < 4; ++j) acc[j] = veorq_u8(acc[j], vld1q_u8(data + i + 16 * j));
+  for (int j = 1; j < 4; ++j) acc[0] = veorq_u8(acc[0], acc[j]);
+  keep(&acc[0]);
+}
 #else
 // Plain C++ as the generic kernels have it: 64 products a round, in 32 and in 16 bits.
 template <class Sum>

@@ -51,6 +51,9 @@ inline vf operator/(vf a, vf b) {
 inline vf fma(vf a, vf b, vf c) {
   return {_mm256_fmadd_ps(a.v, b.v, c.v)};
 }
+inline vf fma(float a, vf b, vf c) {
+  return fma(set1(a), b, c);
+}
 inline vf max(vf a, vf b) {
   return {_mm256_max_ps(a.v, b.v)};
 }

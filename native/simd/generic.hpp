@@ -57,6 +57,9 @@ inline vf fma(vf a, vf b, vf c) {  // a * b + c, rounded once or twice
   MN_EACH c.v[i] += a.v[i] * b.v[i];
   return c;
 }
+inline vf fma(float a, vf b, vf c) {
+  return fma(set1(a), b, c);
+}
 inline vf max(vf a, vf b) {
   MN_EACH a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
   return a;

@@ -3,6 +3,8 @@
 #pragma once
 #if defined(MN_ISA_avx2)
 #include "simd/avx2.hpp"
+#elif defined(MN_ISA_neon) || defined(MN_ISA_neon_dot)
+#include "simd/neon.hpp"
 #else
 #include "simd/generic.hpp"
 #endif
