@@ -14,14 +14,13 @@ from training import chats, data, retrieval, tokenizer
 from training.retrieval import VALUE, Weighted
 
 SENTENCE = re.compile(r"(?<=[.!?;])[\"')]*\s+")
-TEXT_LENGTH = 512
 PROMPT_WEIGHT = 0.2  # of what the model needn't say in chats
 TEXT_SHARES = (0.5, 0.2, 0.3)  # English text, stories, chats
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What retrieval looks like: row length, rows a worker and step, pairs, share of the dense form, questions."""
+    """A worker's step. Retrieval: row length, rows, pairs, share of the dense form, questions; then text."""
 
     length: int
     rows: int
@@ -29,14 +28,15 @@ class Stage:
     dense: float
     questions: int
     text_rows: int
+    text_length: int
 
 
 STAGES = (
-    Stage(160, 8, (8, 12), 1.0, 0, 1),
-    Stage(256, 5, (4, 8), 0.4, 4, 1),
-    Stage(1024, 1, (8, 16), 0.1, 10, 2),
-    Stage(4096, 1, (12, 40), 0.0, 20, 2),
-    Stage(8192, 1, (16, 64), 0.0, 24, 2),
+    Stage(160, 6, (8, 12), 1.0, 0, 1, 320),
+    Stage(256, 4, (4, 8), 0.4, 4, 2, 320),
+    Stage(1024, 1, (8, 16), 0.1, 10, 2, 512),
+    Stage(4096, 1, (12, 40), 0.0, 20, 4, 512),
+    Stage(8192, 1, (16, 64), 0.0, 24, 4, 512),
 )
 
 
@@ -118,7 +118,7 @@ class Source:
         begin = max(0, min(at - self.starts[document], len(tokens) - size))
         return tokens[begin : begin + size]
 
-    def text_row(self, r: Random, length: int = TEXT_LENGTH) -> tuple[list[int], list[float]]:
+    def text_row(self, r: Random, length: int) -> tuple[list[int], list[float]]:
         """One row of length + 1: a window of a text, or stories, or chats one after another."""
         size = length + 1
         kind = r.choices(("text", "story", "chat"), TEXT_SHARES)[0]
@@ -141,8 +141,8 @@ class Source:
     def retrieval(self, r: Random, stage: Stage) -> Batch:
         return _batch([self.retrieval_row(r, stage) for _ in range(stage.rows)])
 
-    def text(self, r: Random, rows: int) -> Batch:
-        return _batch([self.text_row(r) for _ in range(rows)])
+    def text(self, r: Random, stage: Stage) -> Batch:
+        return _batch([self.text_row(r, stage.text_length) for _ in range(stage.text_rows)])
 
 
 def _batch(rows: list[tuple[list[int], list[float]]]) -> Batch:

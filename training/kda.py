@@ -84,7 +84,7 @@ def chunked(
         raise ValueError(f"{length} tokens, expected a multiple of {CHUNK}")
 
     def chunks(x: torch.Tensor) -> torch.Tensor:  # [B, T, H, D] -> [N, B H, C, D]
-        x = x.view(batch, count, CHUNK, heads, -1).permute(1, 0, 3, 2, 4)
+        x = x.reshape(batch, count, CHUNK, heads, -1).permute(1, 0, 3, 2, 4)
         return x.reshape(count, batch * heads, CHUNK, -1)
 
     q, k, v, total, beta = chunks(q), chunks(k), chunks(v), chunks(g).cumsum(2), chunks(beta.unsqueeze(-1))

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from training import kda
+from training.functions import Experts, ShortConv
 
 
 @dataclass(frozen=True)
@@ -23,20 +24,20 @@ class Shape:
     """Sizes of a model; names as in the official configuration."""
 
     vocab_size: int = 2560
-    hidden_size: int = 192
+    hidden_size: int = 128
     num_hidden_layers: int = 8
     layer_group_size: int = 4
     first_k_dense_replace: int = 1
-    intermediate_size: int = 384
+    intermediate_size: int = 320
     num_attention_heads: int = 4
-    head_dim: int = 48  # of KDA
-    q_lora_rank: int = 96
+    head_dim: int = 32  # of KDA
+    q_lora_rank: int = 64
     kv_lora_rank: int = 64
     qk_nope_head_dim: int = 32
     qk_rope_head_dim: int = 32
-    v_head_dim: int = 48
+    v_head_dim: int = 32
     rope_theta: float = 6e6
-    num_experts: int = 16
+    num_experts: int = 24
     num_experts_per_tok: int = 2
     n_group: int = 4
     topk_group: int = 2
@@ -76,20 +77,12 @@ def _unit(x: torch.Tensor) -> torch.Tensor:
     return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)
 
 
-class ShortConv(nn.Module):
-    """silu of a causal depthwise convolution over x [B, T, C]; weight [C, 1, taps], the last tap is the token's own."""
+class Conv(nn.Module):
+    """Holds a short convolution's weight [C, 1, taps]."""
 
     def __init__(self, channels: int, taps: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(channels, 1, taps))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        taps = self.weight.shape[-1]
-        padded = F.pad(x, (0, 0, taps - 1, 0))
-        out = x * self.weight[:, 0, -1]
-        for tap in range(taps - 1):
-            out = torch.addcmul(out, padded[:, tap : tap + x.shape[1]], self.weight[:, 0, tap])
-        return F.silu(out)
 
 
 class KDA(nn.Module):
@@ -100,7 +93,7 @@ class KDA(nn.Module):
         for name in "qkvfg":
             setattr(self, f"{name}_proj", Linear(shape.hidden_size, width))
         for name in "qkv":
-            setattr(self, f"{name}_conv1d", ShortConv(width, shape.conv))
+            setattr(self, f"{name}_conv1d", Conv(width, shape.conv))
         self.b_proj = Linear(shape.hidden_size, self.heads)
         self.A_log = nn.Parameter(torch.empty(self.heads))
         self.dt_bias = nn.Parameter(torch.empty(width))
@@ -109,13 +102,15 @@ class KDA(nn.Module):
 
     def forward(self, x: torch.Tensor, rope: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         split = (*x.shape[:2], self.heads, self.dim)
-        q = _unit(self.q_conv1d(self.q_proj(x)).view(split)) * self.dim**-0.5
-        k = _unit(self.k_conv1d(self.k_proj(x)).view(split))
-        v = self.v_conv1d(self.v_proj(x)).view(split)
+        width = self.heads * self.dim
+        rows = F.linear(x, torch.cat([getattr(self, f"{name}_proj").weight for name in "qkvfgb"]))
+        mixed, forget, gate, beta = rows.split([3 * width, width, width, self.heads], -1)
+        taps = torch.cat([getattr(self, f"{name}_conv1d").weight for name in "qkv"])
+        q, k, v = ShortConv.apply(mixed, taps).view(*x.shape[:2], 3, self.heads, self.dim).unbind(2)
         rate = self.A_log.exp().view(-1, 1)
-        g = self.bound * torch.sigmoid(rate * (self.f_proj(x) + self.dt_bias).view(split))
-        beta = torch.sigmoid(self.b_proj(x))
-        out = self.o_norm(kda.chunked(q, k, v, g, beta)) * torch.sigmoid(self.g_proj(x).view(split))
+        g = self.bound * torch.sigmoid(rate * (forget + self.dt_bias).view(split))
+        out = kda.chunked(_unit(q) * self.dim**-0.5, _unit(k), v, g, torch.sigmoid(beta))
+        out = self.o_norm(out) * torch.sigmoid(gate.reshape(split))
         return self.o_proj(out.flatten(2))
 
 
@@ -216,12 +211,8 @@ class MoE(nn.Module):
         if self.training:
             self.load += counts
         rows = order // chosen.shape[1]
-        parts = []
-        matrices = self.experts_gate_up.unbind(), self.experts_down.unbind()  # one backward for all of them
-        for part, gate_up, down in zip(flat.index_select(0, rows).split(counts.tolist()), *matrices, strict=True):
-            gate, up = F.linear(part, gate_up).chunk(2, -1)
-            parts.append(F.linear(F.silu(gate) * up, down))
-        routed = torch.cat(parts) * weights.flatten().index_select(0, order).unsqueeze(-1)
+        routed = Experts.apply(flat.index_select(0, rows), self.experts_gate_up, self.experts_down, counts.tolist())
+        routed = routed * weights.flatten().index_select(0, order).unsqueeze(-1)
         out = torch.zeros_like(flat).index_add(0, rows, routed)
         return out.view(x.shape) + self.shared_experts(x)
 

@@ -26,8 +26,8 @@ class Fact:
     value: str
 
     @classmethod
-    def draw(cls, r: Random, key: str) -> Fact:
-        if r.random() < 0.5:
+    def draw(cls, r: Random, key: str, codes: float = 0.5) -> Fact:
+        if r.random() < codes:
             return cls(key, "code", str(r.randrange(10, 100)))
         return cls(key, "keeper", r.choice(NAMES))
 
@@ -41,7 +41,7 @@ class Fact:
 
 def dense(r: Random, noise: Noise, pairs: int, tokens: int) -> Weighted:
     """`pairs` pairs in `tokens` tokens of noise, then all of them asked in another order."""
-    facts = [Fact.draw(r, key) for key in r.sample(KEYS, pairs)]
+    facts = [Fact.draw(r, key, codes=0.25) for key in r.sample(KEYS, pairs)]  # names are one token: learned first
     sentences = noise(r, tokens)
     slots = sorted(r.randrange(len(sentences) + 1) for _ in facts)
     out: Weighted = []

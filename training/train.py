@@ -24,7 +24,7 @@ from training.model import Model, MoE, Shape
 from training.optimizer import Optimizer, is_matrix
 
 WARMUP = 60
-BALANCE = 2e-3
+BALANCE = 5e-3
 PASSED, PATIENCE = 0.97, 0.96  # accuracy of values that ends a stage, as a mean that forgets at this rate
 REHEARSAL = 0.4  # share of steps that go back to an earlier stage
 SAVE_EVERY = 50
@@ -126,9 +126,9 @@ class Trainer:
         self.shared.gradients[self.worker].zero_()
         loss, found = loss_of(self.model, self.source.retrieval(r, STAGES[stage]))
         loss.backward()
-        text, _ = loss_of(self.model, self.source.text(r, STAGES[stage].text_rows))
+        text, _ = loss_of(self.model, self.source.text(r, STAGES[stage]))
         text.backward()
-        return {"retrieval_loss": float(loss), "text_loss": float(text)} | found
+        return {"retrieval_loss": loss.item(), "text_loss": text.item()} | found
 
     def _update(self, step: int) -> None:
         own = self.optimizer.parameters
@@ -150,7 +150,7 @@ class Trainer:
             passed = mean >= PASSED and int(now) + 1 < len(STAGES)
             self.shared.stage[:] = torch.tensor([now + 1, 0.0] if passed else [now, mean], dtype=torch.float64)
         kind = STAGES[stage]
-        tokens = self.args.workers * (kind.rows * kind.length + kind.text_rows * 512)
+        tokens = self.args.workers * (kind.rows * kind.length + kind.text_rows * kind.text_length)
         entry = {
             "step": step, "stage": stage, "current": int(now), "mean_accuracy": mean, "tokens": tokens,
             "rate": rate(step, self.args.steps, self.args.decay), "balance": worst, **means, "step_seconds": seconds,
