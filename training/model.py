@@ -6,7 +6,6 @@ Equations as in src/mindnano/model and the transformers class, which tests hold 
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from torch import nn
 
 from training import kda
 from training.functions import Experts, ShortConv
+from training.initialize import initialize
 
 
 @dataclass(frozen=True)
@@ -250,27 +250,7 @@ class Model(nn.Module):
         self.layers = nn.ModuleList(Layer(shape, n) for n in range(shape.num_hidden_layers))
         self.norm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
         self.lm_head = Linear(shape.hidden_size, shape.vocab_size)
-        self._initialize(torch.Generator().manual_seed(seed))
-
-    @torch.no_grad()
-    def _initialize(self, generator: torch.Generator) -> None:
-        deep = 1 / math.sqrt(2 * self.shape.num_hidden_layers)
-        for name, p in self.named_parameters():
-            if "norm" in name:
-                continue
-            if name.endswith("A_log"):
-                p.zero_()
-            elif name.endswith("dt_bias"):  # a decay of nearly nothing to half a token's share, spread evenly
-                p.uniform_(-7.0, -1.5, generator=generator)
-            elif "conv1d" in name:
-                p.normal_(0.0, 0.3, generator=generator)
-                p[:, 0, -1] += 0.5
-            elif name == "word_embeddings.weight":
-                p.normal_(0.0, 0.7, generator=generator)
-            else:
-                gain = deep if name.endswith(("o_proj.weight", "dense.weight", "down_proj.weight", "experts_down")) else 1
-                gain = 0.5 if name in ("lm_head.weight",) else gain
-                p.normal_(0.0, gain / math.sqrt(p.shape[-1]), generator=generator)
+        initialize(self, torch.Generator().manual_seed(seed))
 
     def hidden(self, tokens: torch.Tensor) -> torch.Tensor:
         rope = rope_table(self.shape, tokens.shape[1])
