@@ -14,7 +14,7 @@ from training.chats import render
 from training.words import KEYS, NAMES
 
 # Weights of the loss: noise and questions, the model's own words, the value that was to be found.
-NOISE, WORDS, VALUE = 0.1, 0.5, 4.0
+NOISE, WORDS, VALUE = 0.3, 0.5, 4.0
 Weighted = list[tuple[str, float]]
 Noise = Callable[[Random, int], list[str]]  # that many tokens of real text, in sentences
 

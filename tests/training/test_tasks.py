@@ -80,8 +80,10 @@ def test_splits_share_nothing(tmp_path):
         file = tmp_path / "moby-dick/data" / f"chapter_{n}.txt"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"Chapter {n}.\n\nText.\n")
+    (tmp_path / "moby-dick/data/data.txt").write_text("The whole book.\n")
     (tmp_path / data.CAPITALS).parent.mkdir(parents=True)
     (tmp_path / data.CAPITALS).write_text(json.dumps({"Ohio": "Columbus"}))
     train, valid = data.texts(tmp_path, "train"), data.texts(tmp_path, "valid")
     assert len(train) == 38 and len(valid) == 2 and not set(train) & set(valid)
+    assert "The whole book." not in train + valid
     assert not set(data.stories("train")) & set(data.stories("valid")) and len(data.stories("valid")) > 300
