@@ -11,33 +11,12 @@ from random import Random
 import torch
 
 from training import chats, data, retrieval, tokenizer
+from training.curriculum import Stage
 from training.retrieval import VALUE, Weighted
 
 SENTENCE = re.compile(r"(?<=[.!?;])[\"')]*\s+")
 PROMPT_WEIGHT = 0.2  # of what the model needn't say in chats
 TEXT_SHARES = (0.5, 0.2, 0.3)  # English text, stories, chats
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A worker's step. Retrieval: row length, rows, pairs, share of the dense form, questions; then text."""
-
-    length: int
-    rows: int
-    pairs: tuple[int, int]
-    dense: float
-    questions: int
-    text_rows: int
-    text_length: int
-
-
-STAGES = (
-    Stage(160, 6, (8, 12), 1.0, 0, 2, 320),
-    Stage(256, 4, (4, 8), 0.4, 4, 2, 320),
-    Stage(1024, 1, (8, 16), 0.1, 10, 2, 512),
-    Stage(4096, 1, (12, 40), 0.0, 20, 4, 512),
-    Stage(8192, 1, (16, 64), 0.0, 24, 4, 512),
-)
 
 
 @dataclass
@@ -89,7 +68,9 @@ class Source:
     def encode(self, parts: Weighted) -> tuple[list[int], list[float]]:
         tokens: list[int] = []
         weights: list[float] = []
-        for encoded, (_, weight) in zip(self.tokenizer.encode_batch([p for p, _ in parts]), parts, strict=True):
+        for encoded, (_, weight) in zip(
+            self.tokenizer.encode_batch([p for p, _ in parts]), parts, strict=True
+        ):
             tokens += encoded.ids
             weights += [weight] * len(encoded.ids)
         return tokens, weights

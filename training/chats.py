@@ -14,7 +14,11 @@ from training.words import ANIMALS, COLORS, FOODS, NAMES, THINGS
 Parts = list[tuple[str, bool]]
 Turn = tuple[str, str, str]  # question, thought, answer
 
-SYSTEMS = ("You are a helpful assistant.", "Answer in short sentences.", "You tell stories and answer questions.")
+SYSTEMS = (
+    "You are a helpful assistant.",
+    "Answer in short sentences.",
+    "You tell stories and answer questions.",
+)
 WHO = (
     "I am a very small language model. I was trained to tell simple stories, to answer short questions and to find "
     "things in long texts."
@@ -67,7 +71,11 @@ def _story(r: Random, folder: Path) -> Turn:
 
 def _capital(r: Random, folder: Path) -> Turn:
     state, capital = r.choice(list(data.capitals(folder).items()))
-    return f"What is the capital of {state}?", f"{state}. Its capital is {capital}.", f"The capital of {state} is {capital}."
+    return (
+        f"What is the capital of {state}?",
+        f"{state}. Its capital is {capital}.",
+        f"The capital of {state} is {capital}.",
+    )
 
 
 def _sum(r: Random, folder: Path) -> Turn:

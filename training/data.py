@@ -51,7 +51,7 @@ def documents(folder: Path) -> list[str]:
 
 def _clean(text: str) -> str:
     """Paragraphs on a line each, a plain alphabet of punctuation."""
-    for old, new in (("“", '"'), ("”", '"'), ("’", "'"), ("‘", "'"), ("—", "--"), ("\r", "")):
+    for old, new in (("“", '"'), ("”", '"'), ("\u2019", "'"), ("\u2018", "'"), ("—", "--"), ("\r", "")):
         text = text.replace(old, new)
     paragraphs = (" ".join(p.split()) for p in text.split("\n\n"))
     return "\n".join(p for p in paragraphs if p)
@@ -88,7 +88,9 @@ def main() -> None:
     fetch(args.folder)
     for split in ("train", "valid"):
         size, count = sum(map(len, texts(args.folder, split))), len(texts(args.folder, split))
-        print(f"{split}: {count} documents, {size:,} characters; {sum(map(len, stories(split))):,} of stories")
+        print(
+            f"{split}: {count} documents, {size:,} characters; {sum(map(len, stories(split))):,} of stories"
+        )
 
 
 if __name__ == "__main__":

@@ -39,7 +39,9 @@ def held_out(llm: LLM, source: Source, train: Source, windows: int) -> dict[str,
             logits = llm.logits(window)[skipped - 1 : -1].astype(np.float64)
             wanted = np.asarray(window[skipped:])
             top = logits.max(-1)
-            ours.append(np.log(np.exp(logits - top[:, None]).sum(-1)) + top - logits[np.arange(len(wanted)), wanted])
+            ours.append(
+                np.log(np.exp(logits - top[:, None]).sum(-1)) + top - logits[np.arange(len(wanted)), wanted]
+            )
             theirs.append(baseline.losses(window))
             size += len(llm.tokenizer.decode(window[skipped:]))
         mine, ngram = np.concatenate(ours), np.concatenate(theirs)
@@ -85,12 +87,16 @@ def size(text: str) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", type=Path)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--lengths", default="1K,4K,8K")
     parser.add_argument("--samples", type=int, default=100)
-    parser.add_argument("--windows", type=int, default=60, help="of 1024 tokens, for the loss; 0 leaves it out")
+    parser.add_argument(
+        "--windows", type=int, default=60, help="of 1024 tokens, for the loss; 0 leaves it out"
+    )
     parser.add_argument("--thinking", action="store_true")
     parser.add_argument("--log", type=Path, help="append the result to this JSONL file")
     parser.add_argument("--step", type=int, help="noted in the log")
@@ -98,7 +104,9 @@ def main() -> None:
     lengths = [size(text) for text in args.lengths.split(",") if text]
     source = Source(args.data, args.checkpoint, "valid")
     result: dict[str, Any] = {"step": args.step}
-    with LLM(args.checkpoint, recipe="native", context=max([2048, *lengths]) + 256, cache_budget=0, threads=1) as llm:
+    with LLM(
+        args.checkpoint, recipe="native", context=max([2048, *lengths]) + 256, cache_budget=0, threads=1
+    ) as llm:
         if args.windows:
             result |= held_out(llm, source, Source(args.data, args.checkpoint), args.windows)
         result["retrieval"] = [retrieved(llm, source, n, args.samples, args.thinking) for n in lengths]

@@ -34,13 +34,15 @@ class ShortConv(torch.autograd.Function):
 
 
 class Experts(torch.autograd.Function):
-    """down(silu(gate x) * up x) of each row's expert; rows [R, H] are sorted by expert, `counts` says how many each has.
+    """down(silu(gate x) * up x) of each row's expert; rows [R, H] sorted by expert, `counts` for each.
 
     gate_up [E, 2 I, H], down [E, H, I].
     """
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor, counts: list[int]) -> torch.Tensor:
+    def forward(
+        ctx: Any, x: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor, counts: list[int]
+    ) -> torch.Tensor:
         ends = _ends(counts)
         both = x.new_empty(len(x), gate_up.shape[1])
         for expert, rows in enumerate(ends):

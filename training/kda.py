@@ -58,7 +58,9 @@ class _Recurrence(torch.autograd.Function):
     def backward(ctx: Any, do):  # type: ignore[no-untyped-def]
         q, w, p, kd, d, u, states = ctx.saved_tensors
         count = len(q)
-        after = torch.zeros(count + 1, *states.shape[1:], dtype=do.dtype)  # gradients of the states, [n]: before n
+        after = torch.zeros(
+            count + 1, *states.shape[1:], dtype=do.dtype
+        )  # gradients of the states, [n]: before n
         after[:count] = q.transpose(-1, -2) @ do
         du = p.transpose(-1, -2) @ do
         turned = w.transpose(-1, -2)
@@ -67,7 +69,14 @@ class _Recurrence(torch.autograd.Function):
             after[n].addcmul_(d[n].unsqueeze(-1), after[n + 1]).baddbmm_(turned[n], du[n], alpha=-1)
         later = after[1:]
         back = states.transpose(-1, -2)
-        return do @ back, -(du @ back), du, do @ u.transpose(-1, -2), u @ later.transpose(-1, -2), (states * later).sum(-1)
+        return (
+            do @ back,
+            -(du @ back),
+            du,
+            do @ u.transpose(-1, -2),
+            u @ later.transpose(-1, -2),
+            (states * later).sum(-1),
+        )
 
 
 def chunked(

@@ -171,7 +171,7 @@ class MLP(nn.Module):
 
 
 class Gate(nn.Module):
-    """The router's parameters. `expert_bias` is no parameter of the loss: `balance` moves it."""
+    """The router's parameters. `expert_bias` is no parameter of the loss: the trainer moves it."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ class MoE(nn.Module):
         self.experts_gate_up = nn.Parameter(torch.empty(count, 2 * inner, hidden))
         self.experts_down = nn.Parameter(torch.empty(count, hidden, inner))
         self.shared_experts = MLP(hidden, inner)
-        self.load = torch.zeros(count)  # tokens an expert got since the last `balance`
+        self.load = torch.zeros(count)  # tokens an expert got since it was last balanced
 
     def route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(experts, weights) [N, top k]."""
@@ -211,19 +211,12 @@ class MoE(nn.Module):
         if self.training:
             self.load += counts
         rows = order // chosen.shape[1]
-        routed = Experts.apply(flat.index_select(0, rows), self.experts_gate_up, self.experts_down, counts.tolist())
+        routed = Experts.apply(
+            flat.index_select(0, rows), self.experts_gate_up, self.experts_down, counts.tolist()
+        )
         routed = routed * weights.flatten().index_select(0, order).unsqueeze(-1)
         out = torch.zeros_like(flat).index_add(0, rows, routed)
         return out.view(x.shape) + self.shared_experts(x)
-
-    @torch.no_grad()
-    def balance(self, rate: float) -> float:
-        """Raises the bias of experts that got too little (DeepSeek-V3, section 2.1.2); the largest share over the mean."""
-        mean = self.load.mean()
-        self.gate.expert_bias += rate * torch.sign(mean - self.load)
-        worst = float(self.load.max() / mean.clamp(min=1))
-        self.load.zero_()
-        return worst
 
 
 class Layer(nn.Module):
@@ -264,6 +257,3 @@ class Model(nn.Module):
         length = tokens.shape[1]
         padded = F.pad(tokens, (0, -length % kda.CHUNK))
         return self.lm_head(self.hidden(padded)[:, :length])
-
-    def balance(self, rate: float) -> float:
-        return max(layer.mlp.balance(rate) for layer in self.layers if isinstance(layer.mlp, MoE))

@@ -33,7 +33,9 @@ class Fact:
 
     @property
     def question(self) -> str:
-        return f"What is the code of {self.key}?" if self.kind == "code" else f"Who is the keeper of {self.key}?"
+        return (
+            f"What is the code of {self.key}?" if self.kind == "code" else f"Who is the keeper of {self.key}?"
+        )
 
     def lead(self, *, now: bool = False) -> str:
         return f"The {self.kind} of {self.key} is{' now' if now else ''}"
@@ -41,7 +43,9 @@ class Fact:
 
 def dense(r: Random, noise: Noise, pairs: int, tokens: int) -> Weighted:
     """`pairs` pairs in `tokens` tokens of noise, then all of them asked in another order."""
-    facts = [Fact.draw(r, key, codes=0.25) for key in r.sample(KEYS, pairs)]  # names are one token: learned first
+    facts = [
+        Fact.draw(r, key, codes=0.25) for key in r.sample(KEYS, pairs)
+    ]  # names are one token: learned first
     sentences = noise(r, tokens)
     slots = sorted(r.randrange(len(sentences) + 1) for _ in facts)
     out: Weighted = []

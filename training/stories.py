@@ -68,12 +68,16 @@ def _habit(r: Random, h: Hero) -> str:
 
 
 def _when(r: Random) -> str:
-    days = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
-    return r.choice(("One day", "One morning", f"One {r.choice(days)}", "One cold winter day", "One warm evening"))
+    days = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+    return r.choice(
+        ("One day", "One morning", f"One {r.choice(days)}", "One cold winter day", "One warm evening")
+    )
 
 
 def _lost(r: Random, h: Hero, f: Hero, item: str, thing: str) -> list[str]:
-    where = r.choice(("under the bed", "behind the door", "in the tall grass", "near the river", "under an old tree"))
+    where = r.choice(
+        ("under the bed", "behind the door", "in the tall grass", "near the river", "under an old tree")
+    )
     return [
         f"{_when(r)} {h.name} lost {h.his} {item}.",
         r.choice((f"{h.He} looked everywhere, but the {thing} was gone.", f"{h.He} was very sad and began to cry.")),

@@ -16,9 +16,7 @@ from training import chats, data
 from training.retrieval import Fact
 from training.words import KEYS
 
-PATTERN = (
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
-)
+PATTERN = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
 SPECIAL = {"bos": "<|startoftext|>", "pad": "<|endoftext|>", "eos": "<|role_end|>"}
 # Marks of the chat format: a token each, but text (a decoder keeps them).
 MARKS = (
@@ -90,7 +88,9 @@ def main() -> None:
     train(args.data, args.run, args.size)
     made = load(args.run)
     whole = "\n".join(data.texts(args.data, "valid"))
-    print(f"{made.get_vocab_size()} tokens, {len(whole) / len(made.encode(whole).ids):.2f} characters a token")
+    print(
+        f"{made.get_vocab_size()} tokens, {len(whole) / len(made.encode(whole).ids):.2f} characters a token"
+    )
     print("keys of several tokens:", [k for k in KEYS if len(made.encode(f" {k}").ids) > 1])
     from training.words import NAMES
 

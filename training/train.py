@@ -19,7 +19,8 @@ import torch
 import torch.multiprocessing as mp
 import torch.nn.functional as F
 
-from training.batches import STAGES, Batch, Source
+from training.batches import Batch, Source
+from training.curriculum import STAGES
 from training.model import Model, MoE, Shape
 from training.optimizer import Optimizer, is_matrix
 
@@ -34,13 +35,18 @@ STATS = ("retrieval_loss", "value_loss", "value_accuracy", "text_loss", "seconds
 def loss_of(model: Model, batch: Batch) -> tuple[torch.Tensor, dict[str, float]]:
     """Weighted mean cross-entropy; loss and accuracy at the values that were asked for."""
     logits = model.lm_head(model.hidden(batch.inputs))
-    losses = F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), reduction="none").view(batch.targets.shape)
+    losses = F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), reduction="none").view(
+        batch.targets.shape
+    )
     loss = (losses * batch.weights).sum() / batch.weights.sum()
     found: dict[str, float] = {}
     values = batch.values
     if values.any():
         right = logits.detach()[values].argmax(-1) == batch.targets[values]
-        found = {"value_loss": float(losses.detach()[values].mean()), "value_accuracy": float(right.float().mean())}
+        found = {
+            "value_loss": float(losses.detach()[values].mean()),
+            "value_accuracy": float(right.float().mean()),
+        }
     return loss, found
 
 
@@ -148,7 +154,9 @@ class Trainer:
         if stage == int(now):
             mean = PATIENCE * mean + (1 - PATIENCE) * means["value_accuracy"]
             passed = mean >= PASSED and int(now) + 1 < len(STAGES)
-            self.shared.stage[:] = torch.tensor([now + 1, 0.0] if passed else [now, mean], dtype=torch.float64)
+            self.shared.stage[:] = torch.tensor(
+                [now + 1, 0.0] if passed else [now, mean], dtype=torch.float64
+            )
         kind = STAGES[stage]
         tokens = self.args.workers * (kind.rows * kind.length + kind.text_rows * kind.text_length)
         entry = {
@@ -156,7 +164,9 @@ class Trainer:
             "rate": rate(step, self.args.steps, self.args.decay), "balance": worst, **means, "step_seconds": seconds,
         }  # fmt: skip
         with (self.args.run / "log.jsonl").open("a") as log:
-            log.write(json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in entry.items()}) + "\n")
+            log.write(
+                json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in entry.items()}) + "\n"
+            )
 
     def _save(self, step: int) -> None:
         """Each worker its part of the optimizer, the first the weights last: that file makes it valid."""
@@ -187,7 +197,8 @@ def _worker(worker: int, args: argparse.Namespace, shared: Shared, barrier: Barr
         if first:
             saved = torch.load(args.run / "last.pt", weights_only=True)
             parts = [
-                torch.load(args.run / f"optimizer.{w}.{first}.pt", weights_only=True) for w in range(saved["workers"])
+                torch.load(args.run / f"optimizer.{w}.{first}.pt", weights_only=True)
+                for w in range(saved["workers"])
             ]
             merged = {k: v for part in parts for k, v in part["state"].items()}
             trainer.optimizer.load({"count": parts[0]["count"], "state": merged})
@@ -198,7 +209,9 @@ def _worker(worker: int, args: argparse.Namespace, shared: Shared, barrier: Barr
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", type=Path)
     parser.add_argument("run", type=Path, help="has the tokenizer; takes checkpoints and log.jsonl")
     parser.add_argument("--steps", type=int, required=True)
@@ -226,7 +239,9 @@ def main() -> None:
     print(f"{count:,} parameters, steps {first} to {args.steps}", flush=True)
     context = mp.get_context("fork")
     barrier = context.Barrier(args.workers)
-    workers = [context.Process(target=_worker, args=(w, args, shared, barrier, first)) for w in range(args.workers)]
+    workers = [
+        context.Process(target=_worker, args=(w, args, shared, barrier, first)) for w in range(args.workers)
+    ]
     for process in workers:
         process.start()
     (args.run / "pids").write_text("".join(f"{p}\n" for p in (os.getpid(), *(w.pid for w in workers))))

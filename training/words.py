@@ -1,4 +1,5 @@
 """Words that stories, chats and retrieval tasks draw from."""
+# ruff: noqa: SIM905  (lists of words read better as text)
 
 GIRLS = (
     "Anna Alice Bella Clara Daisy Ella Emma Eva Fiona Grace Hanna Ida Iris Jane Julia Kate Lena Lily Lucy Maria Mia "

@@ -56,9 +56,9 @@ def test_recurrence(torch, length, dtype, bound, hard):
     (got * weights.to(got.dtype)).sum().backward()
     (wanted * weights).sum().backward()
     pairs = [(got, wanted), *((x.grad, y.grad) for x, y in zip(inputs, exact, strict=True))]
-    for name, (mine, right) in zip("o q k v g beta".split(), pairs, strict=True):
+    for name, (mine, right) in zip(("o", "q", "k", "v", "g", "beta"), pairs, strict=True):
         error = (mine.double() - right).norm() / right.norm()
-        print(length, dtype, hard, name, float(error))
+        print(length, dtype, hard, name, error.item())
         assert error < bound, name
 
 
@@ -108,7 +108,9 @@ def load_class(folder):
     model, report = BailingHybridForCausalLM.from_pretrained(
         folder, config=config, dtype=torch.float32, output_loading_info=True
     )
-    assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"], report
+    assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"], (
+        report
+    )
     return model.eval()
 
 
@@ -134,7 +136,7 @@ def test_gradients(torch, pair):
     for logits in (ours(tokens), theirs(tokens, use_cache=False).logits):
         F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()).backward()
     mine = {name: p.grad for name, p in ours.named_parameters()}
-    gradients = {k: v for k, v in export.official_tensors(_Gradients(mine))}
+    gradients = dict(export.official_tensors(_Gradients(mine)))
     right = {name: p.grad for name, p in theirs.named_parameters()}
     checked = 0
     for name, gradient in gradients.items():
