@@ -26,31 +26,38 @@ PAIRS = 12
 
 
 def held_out(llm: LLM, source: Source, train: Source, windows: int) -> dict[str, Any]:
-    """Nats a token of text and of stories, ours and the n-gram model's, on the same tokens."""
-    baseline = KneserNey(stream(train, "text") + stream(train, "story"), llm.config.vocab_size)
+    """Nats a token of text and of stories, ours and the better n-gram model's, on the same tokens."""
     found: dict[str, Any] = {}
-    for kind in ("text", "story"):
-        tokens = stream(source, kind)
-        starts = np.linspace(0, max(0, len(tokens) - WINDOW), min(windows, len(tokens) // WINDOW)).astype(int)
-        ours, theirs, size = [], [], 0
-        for start in starts:
-            window = tokens[start : start + WINDOW]
-            skipped = baseline.order - 1  # both judge the tokens that have a whole n-gram history
-            logits = llm.logits(window)[skipped - 1 : -1].astype(np.float64)
-            wanted = np.asarray(window[skipped:])
-            top = logits.max(-1)
-            ours.append(
-                np.log(np.exp(logits - top[:, None]).sum(-1)) + top - logits[np.arange(len(wanted)), wanted]
-            )
-            theirs.append(baseline.losses(window))
-            size += len(llm.tokenizer.decode(window[skipped:]))
-        mine, ngram = np.concatenate(ours), np.concatenate(theirs)
-        found[kind] = {
-            "tokens": len(mine), "loss": round(float(mine.mean()), 4), "ngram_loss": round(float(ngram.mean()), 4),
-            "bits_per_character": round(float(mine.sum() / np.log(2) / size), 4),
-            "ngram_bits_per_character": round(float(ngram.sum() / np.log(2) / size), 4),
-        }  # fmt: skip
+    everything = {kind: stream(train, kind) for kind in ("text", "story")}
+    for kind, own in everything.items():
+        baselines = [
+            KneserNey(tokens, llm.config.vocab_size)
+            for tokens in (own, [*everything["text"], *everything["story"]])
+        ]
+        found[kind] = _losses(llm, stream(source, kind), baselines, windows)
     return found
+
+
+def _losses(llm: LLM, tokens: list[int], baselines: list[KneserNey], windows: int) -> dict[str, Any]:
+    """Over windows spread evenly; judged are the tokens that have a whole n-gram history in their window."""
+    skipped = baselines[0].order - 1
+    starts = np.linspace(0, max(0, len(tokens) - WINDOW), min(windows, len(tokens) // WINDOW)).astype(int)
+    ours, theirs, characters = [], [], 0
+    for start in starts:
+        window = tokens[start : start + WINDOW]
+        logits = llm.logits(window)[skipped - 1 : -1].astype(np.float64)
+        wanted = np.asarray(window[skipped:])
+        top = logits.max(-1, keepdims=True)
+        log_sum = np.log(np.exp(logits - top).sum(-1)) + top[:, 0]
+        ours.append(log_sum - logits[np.arange(len(wanted)), wanted])
+        theirs.append([baseline.losses(window).mean() for baseline in baselines])
+        characters += len(llm.tokenizer.decode(window[skipped:]))
+    loss, ngram = float(np.mean(ours)), float(np.mean(theirs, axis=0).min())
+    bits = len(ours) * len(ours[0]) / characters / np.log(2)  # a character, for a nat a token
+    return {
+        "tokens": len(ours) * len(ours[0]), "loss": round(loss, 4), "ngram_loss": round(ngram, 4),
+        "bits_per_character": round(loss * bits, 4), "ngram_bits_per_character": round(ngram * bits, 4),
+    }  # fmt: skip
 
 
 def stream(source: Source, kind: str) -> list[int]:

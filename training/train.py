@@ -141,15 +141,21 @@ class Trainer:
         summed = {name: sum(views[name] for views in self.all_views) / self.args.workers for name in own}
         self.optimizer.step(summed, rate(step, self.args.steps, self.args.decay))
 
-    def _finish(self, step: int, stage: int, seconds: float) -> None:
-        """Balance, curriculum, log."""
-        means = dict(zip(STATS, self.shared.stats.mean(0).tolist(), strict=True))
+    def _balance(self) -> float:
+        """Raises the bias of experts that got too few tokens (DeepSeek-V3, arXiv 2412.19437, 2.1.2); the largest
+        load over the mean."""
         worst = 0.0
         for n, moe in enumerate(self.shared.moes):
             load = self.shared.loads[:, n].sum(0)
             moe.gate.expert_bias += BALANCE * torch.sign(load.mean() - load)
             worst = max(worst, float(load.max() / load.mean()))
         self.shared.loads.zero_()
+        return worst
+
+    def _finish(self, step: int, stage: int, seconds: float) -> None:
+        """What one worker does for all: balance, curriculum, log."""
+        means = dict(zip(STATS, self.shared.stats.mean(0).tolist(), strict=True))
+        worst = self._balance()
         now, mean = self.shared.stage.tolist()
         if stage == int(now):
             mean = PATIENCE * mean + (1 - PATIENCE) * means["value_accuracy"]

@@ -81,6 +81,7 @@ def pair(torch, tmp_path_factory):
 
     from training import export
     from training.model import Model, Shape
+    from training.verify import load_class
 
     model = Model(Shape(vocab_size=272, num_experts=8), seed=3).eval()
     generator = torch.Generator().manual_seed(4)
@@ -93,25 +94,6 @@ def pair(torch, tmp_path_factory):
     theirs = load_class(folder)
     assert isinstance(theirs, BailingHybridForCausalLM)
     return model, theirs
-
-
-def load_class(folder):
-    """The transformers class from an official checkpoint folder, computing in fp32."""
-    import json
-
-    import torch
-    from transformers import BailingHybridConfig, BailingHybridForCausalLM
-
-    values = json.loads((folder / "config.json").read_text())
-    config = BailingHybridConfig.from_dict(values | {"kda_lower_bound": float(values["kda_lower_bound"])})
-    config._attn_implementation = config._experts_implementation = "eager"
-    model, report = BailingHybridForCausalLM.from_pretrained(
-        folder, config=config, dtype=torch.float32, output_loading_info=True
-    )
-    assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"], (
-        report
-    )
-    return model.eval()
 
 
 @pytest.mark.parametrize("length", [1, 15, 16, 17, 100, 200])
