@@ -26,7 +26,7 @@ from training.optimizer import Optimizer, is_matrix
 
 WARMUP = 60
 BALANCE = 5e-3
-PASSED, PATIENCE = 0.95, 0.95  # accuracy of values that ends a stage, as a mean that forgets at this rate
+PASSED, PATIENCE = 0.9, 0.9  # accuracy of values that ends a stage, as a mean that forgets at this rate
 REHEARSAL = 0.4  # share of steps that go back to an earlier stage
 SAVE_EVERY = 50
 STATS = ("retrieval_loss", "value_loss", "value_accuracy", "text_loss", "seconds")
