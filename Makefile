@@ -8,7 +8,9 @@ CXX_FILES = $(shell find native -name '*.cpp' -o -name '*.hpp')
 PIP     := -m pip --disable-pip-version-check install -qq
 FULL    ?= full.mn
 
-.PHONY: help demo test page-test lint oracle fixtures test-slow test-full sanitize bench dev clean
+TRAINED ?= training/run
+
+.PHONY: help demo test page-test lint oracle fixtures builtin-model test-slow test-full sanitize bench dev clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -46,13 +48,18 @@ $(ORACLE)/.installed: $(SOURCES)
 oracle: $(ORACLE)/.installed  ## compare live with the transformers classes, and check the committed fixtures
 	$(ORACLE)/bin/python -m pytest -m oracle
 
+builtin-model: $(ORACLE)/.installed  ## export and pack a training run (TRAINED=folder), compare it with the class
+	PYTHONPATH=. $(ORACLE)/bin/python -m training.export $(TRAINED) build/builtin
+	PYTHONPATH=. $(ORACLE)/bin/python -m training.verify build/builtin
+	$(ORACLE)/bin/mindnano convert build/builtin build/builtin.mn --recipe mixed --force
+
 fixtures: $(ORACLE)/.installed  ## make the committed fixtures again
 	$(ORACLE)/bin/python -m tests.oracle.make_fixtures
 
 lint: $(VENV)/.installed  ## ruff, mypy, clang-format
 	$(VENV)/bin/python $(PIP) '.[lint]'
-	$(VENV)/bin/ruff check src tests benchmarks
-	$(VENV)/bin/ruff format --check src tests benchmarks
+	$(VENV)/bin/ruff check src tests benchmarks training
+	$(VENV)/bin/ruff format --check src tests benchmarks training
 	$(VENV)/bin/mypy
 	$(VENV)/bin/clang-format --dry-run --Werror $(CXX_FILES)
 
