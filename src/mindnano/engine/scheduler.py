@@ -109,7 +109,7 @@ class Scheduler:
         self._retire()
 
     def _start(self, sequence: Sequence) -> None:
-        sequence.phase = Phase.PREFILL  # first, so that nobody counts it as waiting without its slot being free
+        sequence.phase = Phase.PREFILL  # before it takes the slot: else it counts as waiting, and no slot as free
         slot = sequence.slot = self.pool.take()
         try:
             others = [other.slot for other in self.running if other.slot is not None]
