@@ -109,7 +109,8 @@ class Scheduler:
         self._retire()
 
     def _start(self, sequence: Sequence) -> None:
-        sequence.phase = Phase.PREFILL  # before it takes the slot: else it counts as waiting, and no slot as free
+        # Before it takes the slot: otherwise it counts as waiting while no slot is free for it.
+        sequence.phase = Phase.PREFILL
         slot = sequence.slot = self.pool.take()
         try:
             others = [other.slot for other in self.running if other.slot is not None]
