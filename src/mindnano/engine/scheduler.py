@@ -105,7 +105,9 @@ class Scheduler:
         self._retire()
 
     def _start(self, sequence: Sequence) -> None:
-        sequence.phase = Phase.PREFILL  # first, so that nobody counts it as waiting without its slot being free
+        sequence.phase = (
+            Phase.PREFILL
+        )  # first, so that nobody counts it as waiting without its slot being free
         sequence.slot = self.pool.take()
         sequence.pieces = self._prefill(sequence, sequence.slot)
         self.running.append(sequence)
