@@ -14,8 +14,10 @@ Tamper = Callable[[Slot], None]
 
 
 def _prefill(llm: LLM, slot: Slot, tokens: Sequence[int]) -> np.ndarray:
-    rows = [r for r in llm._model.prefill(tokens, slot, llm._pool, StageClock(), rows="all") if r is not None]
-    return rows[0].copy()
+    rows = np.empty((len(tokens), llm.config.vocab_size), np.float32)
+    for _ in llm._model.prefill(tokens, slot, llm._pool, StageClock(), rows):
+        pass
+    return rows
 
 
 def prefill_logits(llm: LLM, tokens: Sequence[int], cuts: Sequence[int]) -> np.ndarray:

@@ -42,5 +42,12 @@ def arena_bytes(shapes: Mapping[str, tuple[tuple[int, ...], DTypeLike]]) -> int:
     return max(PAGE, -(-total // PAGE) * PAGE)
 
 
+def touch(array: Array) -> None:
+    """Make a contiguous array's pages take memory now; what was in it is lost."""
+    flat = array.reshape(-1).view(np.uint8)
+    flat[::PAGE] = 0
+    flat[-1:] = 0
+
+
 def _aligned(nbytes: int) -> int:
     return -(-nbytes // _ALIGN) * _ALIGN

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from mindnano.cache.kv import KVCache, check_kind, kv_bytes_per_token, make_kv_cache
+from mindnano.cache.pages import touch
 from mindnano.cache.states import KDAState
 from mindnano.checkpoint.config import ModelConfig
 
@@ -19,6 +22,25 @@ class Slot:
         self.capacity = capacity
         self.length = 0
         self.layer = 0  # how many layers the block in prefill has gone through
+        self._reserved = 0
+
+    @property
+    def touched(self) -> int:
+        """Tokens whose rows have taken memory, now or in an earlier sequence."""
+        self._reserved = max(self._reserved, self.length)
+        return self._reserved
+
+    def reserve(self, tokens: int) -> Iterator[None]:
+        """Take the memory of the rows of `tokens` tokens now, layer by layer; rows that are in use stay as they are."""
+        begin, end = self.touched, min(tokens, self.capacity)
+        if begin >= end:
+            return
+        for kv in self.kv.values():
+            for array in kv.arrays().values():
+                for part in (array,) if kv.axis == 0 else array:  # a head's rows lie together
+                    touch(part[begin:end])
+            yield
+        self._reserved = end
 
 
 class SlotPool:

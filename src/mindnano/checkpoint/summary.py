@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mindnano.checkpoint import layout, packed
 from mindnano.checkpoint.config import ModelConfig, load_config
+from mindnano.checkpoint.files import check_regular
 from mindnano.checkpoint.folder import CheckpointFolder
 from mindnano.checkpoint.layout import Format, Item
 from mindnano.checkpoint.pack import Packer
@@ -14,16 +15,20 @@ from mindnano.checkpoint.packed import NativeForms
 from mindnano.checkpoint.safetensors import SafetensorsFile, padding
 from mindnano.checkpoint.sources import Source
 
+_TRAINED_TOKENIZER = 85  # bytes of tokenizer.json a vocabulary entry, for a trained byte-level BPE
+
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """`nbytes`: bytes of weights in memory once all have been used; `name` for people."""
+    """`nbytes`: bytes of weights in memory once all have been used; `name` for people; `tokenizer_bytes`: of
+    tokenizer.json, 0 without one."""
 
     name: str
     config: ModelConfig
     recipe: str
     synthetic: bool
     nbytes: int
+    tokenizer_bytes: int
 
 
 class Published:
@@ -48,22 +53,27 @@ def summarize(path: str | Path | None, recipe: str | None = None) -> ModelSummar
     if recipe is not None:
         layout.check_recipe(recipe)
     if path is None:
-        from mindnano.checkpoint import tiny
+        from mindnano.checkpoint import synthetic, tiny
 
         recipe, config = recipe or "mixed", tiny.config()
-        return ModelSummary("built-in", config, recipe, True, weight_bytes(config, recipe))
+        tokenizer = len(synthetic.extras(config).tokenizer_json or b"")
+        return ModelSummary("built-in", config, recipe, True, weight_bytes(config, recipe), tokenizer)
     path = Path(path)
     if path.is_dir():
         recipe = recipe or "native"
         folder = CheckpointFolder(path)
         native = Packer(Source(folder)) if recipe == "native" else None
-        return ModelSummary(
-            str(path), folder.config, recipe, False, weight_bytes(folder.config, recipe, native)
-        )
+        nbytes = weight_bytes(folder.config, recipe, native)
+        found = path / "tokenizer.json"
+        tokenizer = check_regular(found) if found.exists() else 0
+        return ModelSummary(str(path), folder.config, recipe, False, nbytes, tokenizer)
     if path.suffix == ".json":
         recipe, config = recipe or "mixed", load_config(path)
-        return ModelSummary(str(path), config, recipe, False, weight_bytes(config, recipe))
+        nbytes, tokenizer = weight_bytes(config, recipe), _TRAINED_TOKENIZER * config.vocab_size
+        return ModelSummary(str(path), config, recipe, False, nbytes, tokenizer)
     file = SafetensorsFile(path)
     header = packed.parse_header(file)
     packed.check_recipe(path, header, recipe)
-    return ModelSummary(str(path), header.config, header.recipe, header.synthetic, file.size)
+    blob = file.tensors.get(packed.TOKENIZER)
+    tokenizer = blob.end - blob.start if blob is not None else 0
+    return ModelSummary(str(path), header.config, header.recipe, header.synthetic, file.size, tokenizer)

@@ -32,13 +32,14 @@ from mindnano.engine.memory import (
     plan_memory,
     report,
 )
+from mindnano.engine.memory.guard import MemoryGuard
 from mindnano.engine.params import SamplingParams
 from mindnano.engine.sampling import Sampler, TokenMask
 from mindnano.engine.scheduler import END, MESSAGE, Scheduler
 from mindnano.engine.sequence import Progress, Sequence
 from mindnano.engine.text import TextStream
 from mindnano.engine.timings import Timings, peak_rss_mib
-from mindnano.errors import ContextLengthError, MindNanoError
+from mindnano.errors import ContextLengthError, MindNanoError, OutOfMemoryError
 from mindnano.model.decoder import Decoder
 from mindnano.model.linear import F32
 from mindnano.model.stages import StageClock
@@ -132,9 +133,8 @@ class LLM:
         if threads is not None:
             kernels.set_threads(threads)
         summary = summarize(model, recipe)
-        self.setup = Setup(
-            config=summary.config,
-            weights=summary.nbytes,
+        self.setup = Setup.of(
+            summary,
             layout=kv_layout,
             fmt=kv,
             slots=slots,
@@ -157,7 +157,8 @@ class LLM:
         self._model = Decoder(self.config, self._files.weights, kv)
         self._pool = SlotPool(self.config, kv_layout, kv, self.context, slots)
         self._prefixes = PrefixCache(self._pool, cache_budget)
-        self._scheduler = Scheduler(self._model, self._pool, prefill_block, self._prefixes)
+        guard = MemoryGuard(self.setup)
+        self._scheduler = Scheduler(self._model, self._pool, prefill_block, self._prefixes, guard)
         self._lock = threading.RLock()
 
     def __enter__(self) -> LLM:
@@ -305,24 +306,36 @@ class LLM:
         )
 
     def logits(self, token_ids: Seq[int]) -> F32:
-        """Logits after each token: float32 [tokens, vocabulary]."""
+        """Logits after each token: float32 [tokens, vocabulary]. Raises OutOfMemoryError where they don't fit."""
         tokens = self._checked(list(token_ids))
+        need, have = 4 * len(tokens) * self.config.vocab_size, available().nbytes
+        if need > have:
+            raise OutOfMemoryError(
+                f"logits of {len(tokens)} tokens take {need >> 20:,} MiB, available {have >> 20:,} MiB; ask for fewer "
+                "tokens at a time",
+                need=need,
+                have=have,
+            )
+        out = np.empty((len(tokens), self.config.vocab_size), np.float32)
         with self._lock:
+            if not self._pool.free:
+                raise MindNanoError(
+                    "logits: all slots are taken; wait for a request to end, or open more slots"
+                )
             slot, clock = self._pool.take(), StageClock()
             try:
-                out = np.empty((len(tokens), self.config.vocab_size), np.float32)
                 for begin in range(0, len(tokens), self.block):
                     piece = tokens[begin : begin + self.block]
-                    for rows in self._model.prefill(piece, slot, self._pool, clock, rows="all"):
-                        if rows is not None:
-                            out[begin : begin + len(piece)] = rows
+                    rows = out[begin : begin + len(piece)]
+                    for _ in self._model.prefill(piece, slot, self._pool, clock, rows):
+                        pass
             finally:
                 self._pool.give_back(slot)
         return out
 
     def memory_report(self) -> MemoryReport:
         """The plan of this model for each context, layout and format, against the memory there is now."""
-        return report(self.setup, self._files.recipe, available(), self.memory_reserve)
+        return report(self.setup, available(), self.memory_reserve)
 
     def describe(self) -> dict[str, Any]:
         """What runs: model, recipe, KV layout and format, context, device, instruction set, threads, bytes."""
@@ -446,6 +459,8 @@ class LLM:
 
     def result(self, sequence: Sequence) -> Completion:
         """The answer of a finished request. Raises MindNanoError where the engine failed."""
+        if isinstance(sequence.error, OutOfMemoryError):
+            raise sequence.error
         if sequence.error is not None:
             raise MindNanoError(f"the request ended early: {sequence.error}") from sequence.error
         output = [sampled.token for sampled in sequence.output]

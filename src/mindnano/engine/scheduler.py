@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from time import perf_counter
+from typing import Literal
 
 from mindnano.cache.prefix import Node, PrefixCache, Room
 from mindnano.cache.slots import Slot, SlotPool
+from mindnano.engine.memory.guard import MemoryGuard
 from mindnano.engine.queue import FairQueue
 from mindnano.engine.sequence import Phase, Progress, Sequence
 from mindnano.engine.turns import Turns
@@ -49,8 +51,10 @@ class Pace:
 class Scheduler:
     """Continuous batching over the pool's slots. Not thread-safe: one thread calls `step`."""
 
-    def __init__(self, model: Decoder, pool: SlotPool, block: int, prefixes: PrefixCache) -> None:
-        self.model, self.pool, self.block, self.prefixes = model, pool, block, prefixes
+    def __init__(
+        self, model: Decoder, pool: SlotPool, block: int, prefixes: PrefixCache, guard: MemoryGuard
+    ) -> None:
+        self.model, self.pool, self.block, self.prefixes, self.guard = model, pool, block, prefixes, guard
         self.waiting = FairQueue()
         self.running: list[Sequence] = []
         self.seconds = {"prefill": 0.0, "decode": 0.0}  # of work, by kind
@@ -105,11 +109,16 @@ class Scheduler:
         self._retire()
 
     def _start(self, sequence: Sequence) -> None:
-        sequence.phase = (
-            Phase.PREFILL
-        )  # first, so that nobody counts it as waiting without its slot being free
-        sequence.slot = self.pool.take()
-        sequence.pieces = self._prefill(sequence, sequence.slot)
+        sequence.phase = Phase.PREFILL  # first: nobody must count it as waiting and its slot as taken
+        slot = sequence.slot = self.pool.take()
+        try:
+            others = [other.slot for other in self.running if other.slot is not None]
+            self.guard.admit(slot, sequence.tokens_at_most(slot.capacity), others)
+        except MindNanoError as error:  # this one's; the others go on
+            sequence.error = error
+            sequence.finish("cancelled")
+        else:
+            sequence.pieces = self._prefill(sequence, slot)
         self.running.append(sequence)
 
     def _tokens_left(self, sequence: Sequence) -> int:
@@ -124,6 +133,8 @@ class Scheduler:
         [1, vocabulary]. They are looked for when the prompt's turn comes: what ran before may have left some.
         """
         prompt = sequence.prompt
+        bounded = sequence.params.max_tokens is not None
+        yield from slot.reserve(sequence.tokens_at_most(slot.capacity) if bounded else len(prompt))
         node = self._restore(sequence, slot)
         if slot.length == len(prompt) and node.states is not None and node.states.logits is not None:
             yield node.states.logits[None]
@@ -131,7 +142,7 @@ class Scheduler:
             begin, end = slot.length, min(slot.length + self.block, len(prompt))
             room = self.prefixes.room(sequence.node or node, end, checkpoints(sequence, begin, end))
             copies = room.copies if room is not None else {}
-            rows = "last" if end == len(prompt) else "none"
+            rows: Literal["last", "none"] = "last" if end == len(prompt) else "none"
             sequence.block = end - begin
             scratch = self._guest_scratch if sequence is self._turns.guest else None
             try:

@@ -64,6 +64,11 @@ class Sequence:
     def finished(self) -> bool:
         return self.phase is Phase.FINISHED
 
+    def tokens_at_most(self, capacity: int) -> int:
+        """Tokens of prompt and answer together, in a slot of `capacity`."""
+        most = self.params.max_tokens
+        return capacity if most is None else min(capacity, len(self.prompt) + most)
+
     def cancel(self) -> None:
         """End this request at the next piece of work; its text so far stays."""
         self.cancelled = True

@@ -7,6 +7,7 @@ the next, so that weights and expanded history are read once a block.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,7 +102,7 @@ class Decoder:
         slot: Slot,
         pool: SlotPool,
         clock: StageClock,
-        rows: str = "last",
+        rows: Literal["last", "none"] | F32 = "last",
         marks: Mapping[int, StateCopy] | None = None,
         scratch: Workspace | None = None,
     ) -> Iterator[F32 | None]:
@@ -109,7 +110,8 @@ class Decoder:
 
         Yields None between pieces of bounded work (other sequences may decode there; if the iterator is
         closed early the slot's states are unusable and must be cleared), and at last the logits:
-        [1, vocabulary] of the last token, [T, vocabulary] with rows="all", [0, vocabulary] with rows="none".
+        [1, vocabulary] of the last token, or [0, vocabulary] with rows="none"; `rows` [T, vocabulary] itself, filled
+        with those of all tokens, where it is an array.
         Of two blocks at once each needs a `scratch`, and one must not begin while `attending`.
         `marks` are positions in (slot.length, slot.length + T] where the KDA states are copied.
 
@@ -133,8 +135,12 @@ class Decoder:
             slot.layer = layer.index + 1
         slot.length += count
         slot.layer = 0
-        wanted = {"last": x[-1:], "all": x, "none": x[:0]}[rows]
-        yield self._logits(wanted, ws, clock) if len(wanted) else wanted[:, :0]
+        if isinstance(rows, str):
+            yield self._logits(x[-1:], ws, clock) if rows == "last" else x[:0, :0]
+            return
+        for begin, end in tiles(count, EXPERT_TILE):
+            self._logits(x[begin:end], ws, clock, rows[begin:end])
+        yield rows
 
     def _prefill_kda(
         self, layer: Layer, kda: KDA, x: F32, start: int, slot: Slot, pool: SlotPool,
@@ -191,8 +197,8 @@ class Decoder:
         kernels.rms_norm(x, weight, y, self.config.rms_norm_eps)
         return Activations(y, ws, "normed")
 
-    def _logits(self, x: F32, ws: Workspace, clock: StageClock) -> F32:
-        logits: F32 = ws("logits", (len(x), self.lm_head.rows))
+    def _logits(self, x: F32, ws: Workspace, clock: StageClock, out: F32 | None = None) -> F32:
+        logits: F32 = ws("logits", (len(x), self.lm_head.rows)) if out is None else out
         self.lm_head(self._normed(x, self.norm, ws), logits)
         clock.lap("lm_head")
         return logits

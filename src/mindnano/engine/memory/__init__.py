@@ -2,7 +2,7 @@
 
 from mindnano.engine.memory.available import Available, available
 from mindnano.engine.memory.fit import DEFAULT_CACHE, DEFAULT_RESERVE, choose_context, largest_context
-from mindnano.engine.memory.plan import MemoryPlan, Setup, plan_memory
+from mindnano.engine.memory.plan import MemoryPlan, Setup, plan_memory, resident
 from mindnano.engine.memory.report import MemoryReport, Row, report
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "largest_context",
     "plan_memory",
     "report",
+    "resident",
 ]

@@ -6,17 +6,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from mindnano.cache.slots import kv_bytes, state_bytes
+from mindnano.checkpoint import ModelSummary
 from mindnano.checkpoint.config import ModelConfig
+from mindnano.engine.memory import scratch
 from mindnano.engine.turns import SHORT
-from mindnano.model.decoder import ATTENTION_TILE, EXPERT_TILE
 
 MIB = 1 << 20
-RUNTIME_BYTES = 110 * MIB  # interpreter, libraries, tokenizer: measured, not derived
+RUNTIME_BYTES = 56 * MIB  # interpreter, libraries, a command around: 47 to 57 MiB measured
+# Measured with the tokenizers library: bytes of a vocabulary entry, and of a byte of tokenizer.json beyond the
+# entries (its merges), beside the file itself, which is kept.
+_ENTRY, _ENTRY_JSON, _MERGES = 290, 17, 9.7
 
 
 @dataclass(frozen=True)
 class Setup:
-    """Everything that decides an engine's memory but the context. `weights` and `cache_budget` in bytes."""
+    """Everything that decides an engine's memory but the context. Sizes in bytes; `tokenizer`: of tokenizer.json."""
 
     config: ModelConfig
     weights: int
@@ -26,11 +30,27 @@ class Setup:
     block: int
     threads: int
     cache_budget: int
+    recipe: str = "mixed"
+    tokenizer: int = 0
+
+    @classmethod
+    def of(cls, model: ModelSummary, **engine: Any) -> Setup:
+        """Of a model that was summarized and the engine's options."""
+        return cls(model.config, model.nbytes, recipe=model.recipe, tokenizer=model.tokenizer_bytes, **engine)
+
+    @property
+    def dense(self) -> bool:
+        return self.recipe in ("bf16", "native")
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes by purpose, of `slots` full contexts. `per_token`: what one more token of context adds."""
+    """Bytes by purpose, of `slots` full contexts. `per_token`: what one more token of context adds.
+
+    weights: as stored. kv: rows of all slots. states: KDA and convolution states of all slots. checkpoints: the
+    budget of the prefix cache. scratch: what passes through a layer, and the history that a prefill expands.
+    runtime: interpreter, libraries, tokenizer.
+    """
 
     context: int
     slots: int
@@ -40,7 +60,7 @@ class MemoryPlan:
     checkpoints: int
     scratch: int
     runtime: int
-    per_token: int
+    per_token: float
 
     @property
     def total(self) -> int:
@@ -49,7 +69,7 @@ class MemoryPlan:
     @property
     def fixed(self) -> int:
         """What doesn't depend on the context: total = fixed + per_token * context."""
-        return self.total - self.per_token * self.context
+        return round(self.total - self.per_token * self.context)
 
     def as_dict(self) -> dict[str, Any]:
         """All fields and sums in bytes, ready for JSON."""
@@ -69,8 +89,9 @@ class MemoryPlan:
 
 def plan_memory(setup: Setup, context: int) -> MemoryPlan:
     """The plan for sequences of `context` tokens in every slot."""
-    scratch = scratch_per_token(setup)
-    per_token = setup.slots * kv_bytes(setup.config, setup.layout, setup.fmt, 1) + scratch
+    length = 1 << 20  # of which the growing part's slope is taken, so that steps of a tile don't show
+    growing = kv_bytes(setup.config, setup.layout, setup.fmt, 1) * setup.slots
+    slope = (_growing_scratch(setup, 2 * length) - _growing_scratch(setup, length)) / length
     return MemoryPlan(
         context=context,
         slots=setup.slots,
@@ -78,34 +99,41 @@ def plan_memory(setup: Setup, context: int) -> MemoryPlan:
         kv=setup.slots * kv_bytes(setup.config, setup.layout, setup.fmt, context),
         states=setup.slots * state_bytes(setup.config),
         checkpoints=setup.cache_budget,
-        scratch=scratch_fixed(setup.config, min(setup.block, context))
-        + (scratch_fixed(setup.config, min(SHORT, context)) if setup.slots > 1 else 0)
-        + context * scratch,
-        runtime=RUNTIME_BYTES,
-        per_token=per_token,
+        scratch=_fixed_scratch(setup, context) + _growing_scratch(setup, context),
+        runtime=RUNTIME_BYTES + tokenizer_memory(setup.config.vocab_size, setup.tokenizer),
+        per_token=growing + slope,
     )
 
 
-def scratch_per_token(setup: Setup) -> int:
-    """Bytes of a history token in the expanded scratch of the heads that are attended together."""
-    mla = setup.config.mla
-    if mla is None or "mla" not in setup.config.layer_types:
-        return 0
-    group = min(mla.num_heads, setup.threads)
-    width = mla.qk_nope_head_dim + mla.qk_rope_head_dim + mla.v_head_dim
-    return group * (width * {"int8": 1, "fp32": 4}.get(setup.fmt, 2) + (8 if setup.fmt == "int8" else 0))
+def resident(setup: Setup, context: int, tokens: int, checkpoints: int = 0) -> int:
+    """Bytes that are really in memory when one sequence has brought `tokens` tokens through an engine of `context`:
+    pages are taken as they are used. `checkpoints`: bytes that the prefix cache holds. 0 tokens: ready, all weights
+    read, nothing run yet."""
+    plan = plan_memory(setup, context)
+    if not tokens:
+        return plan.weights + plan.runtime
+    one = plan_memory(setup, tokens)
+    rows = kv_bytes(setup.config, setup.layout, setup.fmt, tokens)
+    return plan.weights + plan.runtime + rows + state_bytes(setup.config) + one.scratch + checkpoints
 
 
-def scratch_fixed(config: ModelConfig, block: int) -> int:
-    """Bytes of a prefill block's rows and of the tiles that pass through a layer's products."""
-    hidden, rows = config.hidden_size, min(block, EXPERT_TILE)
-    total = 4 * block * hidden + rows * hidden * 6 + 8 * config.vocab_size
-    if config.moe is not None:
-        total += rows * config.moe.top_k * (config.moe.intermediate_size * 2 + 16)
-    if config.kda is not None and "kda" in config.layer_types:
-        total += 4 * min(block, ATTENTION_TILE) * 13 * config.kda.num_heads * config.kda.head_dim
-    if config.mla is not None:
-        heads = config.mla.num_heads
-        width = config.mla.qk_nope_head_dim + config.mla.qk_rope_head_dim + config.mla.v_head_dim
-        total += 4 * block * heads * width
-    return total
+def tokenizer_memory(vocabulary: int, file: int) -> int:
+    """Bytes that a tokenizer of `vocabulary` entries takes whose tokenizer.json has `file` bytes; 0 without one."""
+    return (
+        round(_ENTRY * vocabulary + _MERGES * max(0, file - _ENTRY_JSON * vocabulary)) + file if file else 0
+    )
+
+
+def _fixed_scratch(setup: Setup, context: int) -> int:
+    def prefill(block: int) -> int:
+        return scratch.prefill_bytes(setup.config, setup.layout, min(block, context), setup.dense)
+
+    short = prefill(SHORT) if setup.slots > 1 else 0  # of a short prompt inside a long one's block
+    decode = scratch.decode_bytes(setup.config, setup.layout, setup.slots, setup.dense)
+    return prefill(setup.block) + short + decode
+
+
+def _growing_scratch(setup: Setup, context: int) -> int:
+    return scratch.history_bytes(
+        setup.config, setup.fmt, setup.threads, context, setup.dense
+    ) + scratch.partials_bytes(setup.config, setup.layout, setup.slots, context)

@@ -73,7 +73,6 @@ class MemoryReport:
 
 def report(
     setup: Setup,
-    recipe: str,
     available: Available,
     reserve: int,
     *,
@@ -92,7 +91,7 @@ def report(
         return Row(*kind, plan, available.nbytes - plan.total, word)
 
     return MemoryReport(
-        recipe=recipe,
+        recipe=setup.recipe,
         trained_context=trained,
         available=available,
         reserve=reserve,

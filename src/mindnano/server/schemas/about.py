@@ -48,7 +48,7 @@ class DeviceProps(Body):
 class MemoryProps(Body):
     """plan: bytes by purpose. available_mib: what the machine, or the control group, has left now."""
 
-    plan: dict[str, int]
+    plan: dict[str, float]
     available_mib: int
 
 
