@@ -17,7 +17,7 @@ def endpoints() -> str:
     for api in APIS:
         key = "no" if api.keyless else "yes"
         lines.append(
-            f"| `{api.method} {api.path}` | {api.summary}{' Streams.' if api.streams else ''} | {key} |"
+            f"| `{api.method} {api.path}` | {api.summary}{' Streams.' if api.events else ''} | {key} |"
         )
     return "\n".join(lines) + "\n"
 

@@ -130,7 +130,8 @@ def test_who_leaves_in_a_prompt_stops_it(small):
         with small.client() as client, client.stream(
             "POST", "/v1/chat/completions", json={"messages": user(text), "stream": True, "progress": True}
         ) as response:  # fmt: skip
-            next(response.iter_lines())
+            lines = response.iter_lines()
+            assert until(lambda lines=lines: next(lines) == "event: mindnano.progress")
         assert until(lambda: running(small) == 0, 2)
     before = small.llm.busy_seconds["prefill"]
     time.sleep(0.1)

@@ -12,7 +12,7 @@ from mindnano.engine.memory.guard import MemoryGuard
 from mindnano.engine.queue import FairQueue
 from mindnano.engine.sequence import Phase, Progress, Sequence
 from mindnano.engine.turns import Turns
-from mindnano.errors import MindNanoError, OutOfMemoryError
+from mindnano.errors import MindNanoError
 from mindnano.model.decoder import Decoder
 from mindnano.model.linear import F32
 from mindnano.model.stages import StageClock
@@ -109,13 +109,12 @@ class Scheduler:
         self._retire()
 
     def _start(self, sequence: Sequence) -> None:
-        # Before it takes the slot: otherwise it counts as waiting while no slot is free for it.
-        sequence.phase = Phase.PREFILL
+        sequence.phase = Phase.PREFILL  # first: nobody must count it as waiting and its slot as taken
         slot = sequence.slot = self.pool.take()
         try:
             others = [other.slot for other in self.running if other.slot is not None]
             self.guard.admit(slot, sequence.tokens_at_most(slot.capacity), others)
-        except OutOfMemoryError as error:  # this one's; the others go on
+        except MindNanoError as error:  # this one's; the others go on
             sequence.error = error
             sequence.finish("cancelled")
         else:

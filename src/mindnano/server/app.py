@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,8 +15,9 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import Match, Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from mindnano.engine.llm import LLM
 from mindnano.server import openapi
@@ -47,9 +49,10 @@ def create_app(llm: LLM, settings: Settings) -> Guard:
             service.engine.stop()
             await asyncio.to_thread(save_marked, service)
 
-    routes: list[Route | Mount] = [api.route() for api in APIS]
+    apis = [api.route() for api in APIS]
+    routes: list[Route | Mount] = [*apis]
     if (settings.page_dir / "index.html").is_file():
-        routes.append(Mount("/", Page(directory=settings.page_dir, html=True)))
+        routes.append(Mount("/", Page(apis, settings.page_dir)))
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
@@ -63,7 +66,19 @@ def create_app(llm: LLM, settings: Settings) -> Guard:
 
 
 class Page(StaticFiles):
-    """The page's files. A browser asks whether one has changed: after an update they must fit together."""
+    """The page's files, and the end of every path that no route takes. A browser asks whether a file has changed:
+    after an update they must fit together."""
+
+    def __init__(self, routes: Sequence[Route], directory: Path) -> None:
+        super().__init__(directory=directory, html=True)
+        self.routes = routes
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        if any(route.matches(scope)[0] is Match.PARTIAL for route in self.routes):
+            raise HTTPException(405)
+        if scope["method"] not in ("GET", "HEAD"):
+            raise HTTPException(404)
+        return await super().get_response(path, scope)
 
     def file_response(self, *arguments: Any, **more: Any) -> Response:
         response = super().file_response(*arguments, **more)

@@ -8,6 +8,7 @@ from mindnano.errors import (
     ContextLengthError,
     EngineError,
     MindNanoError,
+    OutOfMemoryError,
     SessionExistsError,
     SessionMismatchError,
     SessionNotFoundError,
@@ -124,6 +125,10 @@ def from_exception(error: BaseException) -> ApiError:
     for kind, status, code in _STATUS:
         if isinstance(error, kind):
             return ApiError(status, str(error), code=code)
+    if isinstance(error, OutOfMemoryError):
+        return ApiError(
+            503, str(error), kind="server_error", code="out_of_memory", headers={"retry-after": "30"}
+        )
     if isinstance(error, EngineError):
         return ApiError(500, str(error), kind="server_error", code="engine_error")
     if isinstance(error, MindNanoError):

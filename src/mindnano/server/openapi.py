@@ -74,8 +74,9 @@ def _operation(api: Api, references: dict[Any, Any]) -> dict[str, Any]:
         if isinstance(api.response, str)
         else {"application/json": {"schema": references[api.response]}}
     )
-    if api.streams:
-        content["text/event-stream"] = {"schema": {"type": "string", "description": EVENTS}}
+    if api.events is not None:
+        data = [references.get(kind, {"type": "object"}) for kind in (api.events, ProgressEvent)]
+        content["text/event-stream"] = {"schema": _event([*data, error])}
     responses: dict[str, Any] = {str(api.status): {"description": TEXTS[api.status], "content": content}}
     for status in sorted({400, 403, 431, *api.errors, *(() if api.keyless else (401,))}):
         responses[str(status)] = {
@@ -100,3 +101,13 @@ def _operation(api: Api, references: dict[Any, Any]) -> dict[str, Any]:
             "content": {"application/json": {"schema": references[api.request]}},
         }
     return operation
+
+
+def _event(data: list[Any]) -> dict[str, Any]:
+    """The schema of one event."""
+    text = {"type": "string", "contentMediaType": "application/json", "contentSchema": {"anyOf": data}}
+    return {
+        "type": "object",
+        "description": EVENTS,
+        "properties": {"event": {"type": "string"}, "data": text},
+    }

@@ -16,7 +16,7 @@ from mindnano.server.anthropic import messages
 from mindnano.server.openai import chat, completions, responses
 from mindnano.server.safety import check_key, error_response
 from mindnano.server.schemas import about as a
-from mindnano.server.schemas.chat import ChatCompletion, ChatRequest
+from mindnano.server.schemas.chat import ChatChunk, ChatCompletion, ChatRequest
 from mindnano.server.schemas.completions import CompletionRequest, TextCompletion
 from mindnano.server.schemas.messages import CountRequest, MessageBody, MessageRequest, TokenCount
 from mindnano.server.schemas.responses import ResponseBody, ResponseRequest
@@ -38,9 +38,9 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True)
 class Api:
-    """One operation. request, response: types of the bodies; response may be a media type instead. streams: the
-    answer is server-sent events where the request says `stream: true`. errors: statuses beside 400, 401, 403.
-    keyless: answered without an API key."""
+    """One operation. request, response: types of the bodies; response may be a media type instead. events: where
+    the request says `stream: true` the answer is server-sent events, with data of this type. errors: statuses beside
+    400, 401, 403, 431. keyless: answered without an API key."""
 
     method: str
     path: str
@@ -48,7 +48,7 @@ class Api:
     summary: str
     response: Any
     request: Any = None
-    streams: bool = False
+    events: Any = None
     status: int = 200
     errors: tuple[int, ...] = ()
     keyless: bool = False
@@ -83,13 +83,13 @@ _SESSION = (404, 409, 500, 507)
 
 APIS = (
     Api("POST", "/v1/chat/completions", chat.create, "Answer a conversation (OpenAI).", ChatCompletion,
-        ChatRequest, streams=True, errors=_RUN),
+        ChatRequest, events=ChatChunk, errors=_RUN),
     Api("POST", "/v1/completions", completions.create, "Complete a text (OpenAI).", TextCompletion,
-        CompletionRequest, streams=True, errors=_RUN),
+        CompletionRequest, events=TextCompletion, errors=_RUN),
     Api("POST", "/v1/responses", responses.create, "Answer, in OpenAI's newer form; nothing is stored.", ResponseBody,
-        ResponseRequest, streams=True, errors=_RUN),
+        ResponseRequest, events=dict[str, Any], errors=_RUN),
     Api("POST", "/v1/messages", messages.create, "Answer a conversation (Anthropic).", MessageBody,
-        MessageRequest, streams=True, errors=_RUN, anthropic=True),
+        MessageRequest, events=dict[str, Any], errors=_RUN, anthropic=True),
     Api("POST", "/v1/messages/count_tokens", messages.count, "Tokens of a conversation's prompt (Anthropic).",
         TokenCount, CountRequest, errors=(404, 408, 413), anthropic=True),
     Api("GET", "/v1/models", about.models, "The model, under each of its names.", a.ModelList),

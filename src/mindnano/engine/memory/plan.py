@@ -125,10 +125,12 @@ def tokenizer_memory(vocabulary: int, file: int) -> int:
 
 
 def _fixed_scratch(setup: Setup, context: int) -> int:
-    """A block's, that of a short prompt that comes between, and a decode step's."""
-    blocks = [min(setup.block, context)] + [min(SHORT, context)] * (setup.slots > 1)
-    prefill = sum(scratch.prefill_bytes(setup.config, setup.layout, block, setup.dense) for block in blocks)
-    return prefill + scratch.decode_bytes(setup.config, setup.layout, setup.slots, setup.dense)
+    def prefill(block: int) -> int:
+        return scratch.prefill_bytes(setup.config, setup.layout, min(block, context), setup.dense)
+
+    short = prefill(SHORT) if setup.slots > 1 else 0  # of a short prompt inside a long one's block
+    decode = scratch.decode_bytes(setup.config, setup.layout, setup.slots, setup.dense)
+    return prefill(setup.block) + short + decode
 
 
 def _growing_scratch(setup: Setup, context: int) -> int:

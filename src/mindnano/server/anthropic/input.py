@@ -87,7 +87,7 @@ def _goes_on(messages: list[m.Message]) -> bool:
     return True
 
 
-def to_messages(given: list[m.Message], system: str | list[m.TextBlock] | None) -> list[Message]:
+def to_messages(given: list[m.Message], system: str | list[m.PlainBlock] | None) -> list[Message]:
     """Messages for the chat template."""
     messages: list[Message] = [{"role": "system", "content": _text(system)}] if system else []
     for message in given:
@@ -134,5 +134,5 @@ def _user(message: m.UserMessage) -> list[Message]:
     return made + ([{"role": "user", "content": "".join(texts)}] if texts or not made else [])
 
 
-def _text(content: str | list[m.TextBlock]) -> str:
+def _text(content: str | list[m.PlainBlock]) -> str:
     return content if isinstance(content, str) else "".join(block.text for block in content)

@@ -49,7 +49,7 @@ class MemoryProps(Body):
     """plan: bytes by purpose. available_mib: what the machine, or the control group, has left now. report: as
     `mindnano plan --json`, each context, layout and format against what would be free if this server ended."""
 
-    plan: dict[str, int]
+    plan: dict[str, float]
     available_mib: int
     report: dict[str, Any]
 

@@ -12,7 +12,12 @@ from mindnano.server.schemas.common import Body, Part, Request, Schema
 from mindnano.server.settings import MAX_CHOICES, MAX_MESSAGES, MAX_TOOLS, MAX_TOP_LOGPROBS
 
 
-class TextPart(Part, tag="text"):
+class TextPart(Part):
+    text: str
+    type: Literal["text"]
+
+
+class AnswerPart(Part, tag="text"):
     text: str
 
 
@@ -53,7 +58,7 @@ class MessageToolCall(Part):
 class AssistantMessage(Part, tag_field="role", tag="assistant"):
     """reasoning_content: the thinking that came before, where the template shows it again."""
 
-    content: str | list[TextPart | RefusalPart] | None = None
+    content: str | list[AnswerPart | RefusalPart] | None = None
     reasoning_content: str | None = None
     refusal: str | None = None
     name: str | None = None

@@ -25,6 +25,15 @@ class TextBlock(Part, tag="text"):
     citations: Annotated[list[Any], Meta(max_length=0)] | None = None
 
 
+class PlainBlock(Part):
+    """A text block where there can be no other."""
+
+    text: str
+    type: Literal["text"]
+    cache_control: CacheControl | None = None
+    citations: Annotated[list[Any], Meta(max_length=0)] | None = None
+
+
 class ThinkingBlock(Part, tag="thinking"):
     thinking: str
     signature: str = ""
@@ -41,7 +50,7 @@ class ToolResultBlock(Part, tag="tool_result"):
     """is_error: the model is told that the tool failed."""
 
     tool_use_id: str
-    content: str | list[TextBlock] | None = None
+    content: str | list[PlainBlock] | None = None
     is_error: bool | None = None
     cache_control: CacheControl | None = None
 
@@ -55,7 +64,7 @@ class AssistantMessage(Part, tag_field="role", tag="assistant"):
 
 
 class SystemMessage(Part, tag_field="role", tag="system"):
-    content: str | list[TextBlock]
+    content: str | list[PlainBlock]
 
 
 Message = UserMessage | AssistantMessage | SystemMessage
@@ -129,7 +138,7 @@ class CountRequest(Request):
 
     messages: Messages
     model: str | None = None
-    system: str | list[TextBlock] | None = None
+    system: str | list[PlainBlock] | None = None
     tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: Choice | None = None
     thinking: Thinking | None = None
@@ -143,7 +152,7 @@ class MessageRequest(Request):
     max_tokens: common.MaxTokens
     messages: Messages
     model: str | None = None
-    system: str | list[TextBlock] | None = None
+    system: str | list[PlainBlock] | None = None
     stream: bool | None = None
     stop_sequences: Annotated[list[common.StopString], Meta(max_length=MAX_STOPS)] | None = None
     temperature: common.Temperature | None = None

@@ -19,6 +19,11 @@ class InputText(Part, tag="input_text"):
     text: str
 
 
+class ResultText(Part):
+    text: str
+    type: Literal["input_text"]
+
+
 class InputOutputText(Part, tag="output_text"):
     text: str
     annotations: list[Any] | None = None
@@ -51,14 +56,15 @@ class InputCall(Part):
 
 class InputCallOutput(Part):
     call_id: str
-    output: str | list[InputText]
+    output: str | list[ResultText]
     type: Literal["function_call_output"] = "function_call_output"
     id: str | None = None
     status: ItemStatus | None = None
 
 
-class ReasoningText(Part, tag="reasoning_text"):
+class ReasoningText(Part):
     text: str
+    type: Literal["reasoning_text"]
 
 
 class InputReasoning(Part):
