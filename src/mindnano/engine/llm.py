@@ -21,6 +21,7 @@ from mindnano.cache.prefix import PrefixCache
 from mindnano.cache.slots import SlotPool, kv_bytes, state_bytes
 from mindnano.cache.snapshot import SessionInfo
 from mindnano.checkpoint import open_model
+from mindnano.engine import cores
 from mindnano.engine.completion import Completion, Delta, Usage
 from mindnano.engine.memory import available_bytes, choose_context, plan_memory
 from mindnano.engine.params import SamplingParams
@@ -87,7 +88,9 @@ class LLM:
 
     model: checkpoint folder, packed file, or None for the built-in one. context: tokens a sequence can hold
     (prompt and answer), or "auto" for the largest that leaves `memory_reserve` bytes. kv: "bf16", "int8",
-    "fp16", or "fp32" as the yardstick; kv_layout: "latent" or "expanded". threads: None for one a core.
+    "fp16", or "fp32" as the yardstick; kv_layout: "latent" or "expanded". threads: None for one a core,
+    big ones only where some are little. cpus: the processors that they keep to, such as "4-7"; "auto": the big ones
+    where some are little; "all": any.
     recipe: how to quantize a checkpoint folder on opening ("native": weights as stored). prefill_block: tokens
     that go through a layer together. slots: sequences at once. cache_budget: bytes for prefix checkpoints, 0 for none.
 
@@ -101,6 +104,7 @@ class LLM:
         kv: str = "bf16",
         kv_layout: str = "latent",
         threads: int | None = None,
+        cpus: str = "auto",
         recipe: str | None = None,
         memory_reserve: int = DEFAULT_RESERVE,
         device: str = "auto",
@@ -110,11 +114,10 @@ class LLM:
     ) -> None:
         check_kind(kv_layout, kv)
         _check_device(device)
-        for name, value in (("prefill_block", prefill_block), ("slots", slots), ("threads", threads)):
+        for name, value in (("prefill_block", prefill_block), ("slots", slots)):
             if value is not None and value < 1:
                 raise MindNanoError(f"{name}: expected at least 1, got {value}")
-        if threads is not None:
-            kernels.set_threads(threads)
+        cores.use(threads, cpus)
         self._files = open_model(model, recipe)
         self.config = self._files.config
         self.context = choose_context(
@@ -264,6 +267,7 @@ class LLM:
             "device": self.device,
             "isa": kernels.isa(),
             "threads": kernels.threads(),
+            "cpus": cores.numbers(tuple(kernels.cpus())) or "any",
             "weights_bytes": self._files.nbytes,
             "kv_bytes": len(self._pool.slots) * kv_bytes(self.config, self.kv_layout, self.kv, self.context),
             "state_bytes": len(self._pool.slots) * state_bytes(self.config),
