@@ -8,8 +8,12 @@
 #include <mutex>
 #include <new>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#if defined(__linux__)
+#include <sched.h>
+#endif
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -25,11 +29,50 @@ inline void relax() {
 #if defined(__x86_64__)
   _mm_pause();
 #elif defined(__aarch64__)
-  asm volatile("yield");
+  asm volatile("isb");  // waits about as long as x86's pause; yield does nothing on Cortex-A
 #endif
 }
 
 using Body = void (*)(void* context, int64_t task, int worker);
+
+// Keeps threads on some processors. A thread inherits its creator's, so that one that may go anywhere is told
+// so too, once any was kept.
+class Affinity {
+ public:
+  void choose(std::vector<int> cpus) {
+#if defined(__linux__)
+    if (!kept_ && !cpus.empty()) kept_ = sched_getaffinity(0, sizeof before_, &before_) == 0;
+#endif
+    cpus_ = std::move(cpus);
+    ++version_;
+  }
+  const std::vector<int>& cpus() const { return cpus_; }
+
+  void apply() const {  // to the calling thread, once a choice
+    thread_local uint64_t applied = 0;
+    if (applied == version_) return;
+    applied = version_;
+#if defined(__linux__)
+    if (!kept_) return;
+    cpu_set_t set = before_;
+    if (!cpus_.empty()) {
+      CPU_ZERO(&set);
+      for (int cpu : cpus_) CPU_SET(cpu, &set);
+    }
+    sched_setaffinity(0, sizeof set, &set);
+#endif
+  }
+
+ private:
+  std::vector<int> cpus_;
+  uint64_t version_ = 0;
+  bool kept_ = false;
+#if defined(__linux__)
+  cpu_set_t before_{};
+#endif
+};
+
+Affinity affinity;  // changes only between two pools
 
 struct Scratch {
   void* data = nullptr;
@@ -148,6 +191,7 @@ class Pool {
   }
 
   void work(int worker) {
+    affinity.apply();
     uint32_t seen = 0;
     auto fresh = [&] { return run_.load() != seen; };
     for (;;) {
@@ -196,6 +240,7 @@ Pool& pool() {
 
 void pool_run(int64_t tasks, Body body, void* context) {
   std::lock_guard<std::mutex> lock(entry);
+  affinity.apply();
   pool().run(tasks, body, context);
 }
 
@@ -204,11 +249,17 @@ int pool_size() {
   return pool().size();
 }
 
-void set_pool_size(int threads) {
+void set_pool_size(int threads, std::vector<int> cpus) {
   std::lock_guard<std::mutex> lock(entry);
-  if (instance && instance->size() == threads) return;
+  if (instance && instance->size() == threads && affinity.cpus() == cpus) return;
   instance.reset();
+  if (affinity.cpus() != cpus) affinity.choose(std::move(cpus));
   instance = std::make_unique<Pool>(threads);
+}
+
+std::vector<int> pool_cpus() {
+  std::lock_guard<std::mutex> lock(entry);
+  return affinity.cpus();
 }
 
 void* worker_scratch(int worker, int64_t bytes) {

@@ -1,6 +1,7 @@
 // The one thread pool of the process: short bounded spin, then sleep.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 namespace mn {
 
@@ -18,7 +19,11 @@ void parallel_for(int64_t tasks, Body&& body) {
 }
 
 int pool_size();
-void set_pool_size(int threads);  // joins the old threads, starts threads - 1 new ones
+
+// Joins the old threads, starts threads - 1 new ones. They, and who calls pool_run, keep to these processors;
+// to none in particular if there are none. Only Linux does that.
+void set_pool_size(int threads, std::vector<int> cpus);
+std::vector<int> pool_cpus();
 
 // Scratch of at least `bytes`, 64-byte aligned, kept and reused by each worker between calls. Not zeroed.
 void* worker_scratch(int worker, int64_t bytes);

@@ -17,6 +17,13 @@ inline void prefetch_l2(const void* p) {
   __builtin_prefetch(p, 0, 2);
 }
 
+// Fetches the `bytes` that lie kAhead after p in the stream.
+inline void fetch_ahead(const Stream& stream, const void* p, int bytes) {
+  const uint8_t* to = static_cast<const uint8_t*>(p) + kAhead;
+  if (to >= stream.end) to += stream.jump;
+  for (int at = 0; at < bytes; at += 64) prefetch(to + at);
+}
+
 inline void transpose4(float32x4_t& a, float32x4_t& b, float32x4_t& c, float32x4_t& d) {
   const float64x2_t ab0 = vreinterpretq_f64_f32(vzip1q_f32(a, b)),
                     ab1 = vreinterpretq_f64_f32(vzip2q_f32(a, b));
@@ -137,7 +144,7 @@ MN_TILE void w4_direct(const uint8_t* packed, int64_t groups, const TileRows& ro
 #pragma GCC unroll 24
     for (int i = 0; i < 2 * T; ++i) part[i / 2][i % 2] = zero();
     for (int64_t g = g0; g < end; ++g, packed += kW4Group) {
-      for (int at = 0; at < kW4Group; at += 64) prefetch(packed + kAhead + at);
+      fetch_ahead(rows.stream, packed, kW4Group);
       ByteSums<T> sums;
       clear<T>(sums);
       add_nibble_group<T>(packed + 32, rows.q + 32 * g, rows.q_stride, sums);
@@ -179,7 +186,7 @@ inline void w8_blocks(const int8_t* packed, int64_t groups, const TileRows& rows
     ByteSums<T> sums;
     clear<T>(sums);
     for (int64_t g = 0; Fetch && g < left; ++g) {
-      for (int at = 0; at < kW8Group; at += 64) prefetch(packed + kAhead + kW8Group * g + at);
+      fetch_ahead(rows.stream, packed + kW8Group * g, kW8Group);
       add_bytes<T>(packed + kW8Group * g, 8, rows.q + 32 * (g0 + g), rows.q_stride, 4, sums);
     }
     if (!Fetch) add_bytes<T>(packed, 8 * left, rows.q + 32 * g0, rows.q_stride, 4, sums);

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -102,7 +103,44 @@ def test_oversubscribed(pool_size):
     assert beside < 8 * alone + 0.5
 
 
+def tasks() -> set[int]:
+    return {int(path.name) for path in Path("/proc/self/task").iterdir()}
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="Linux only")
+def test_threads_keep_to_their_processors(pool_size):
+    """Those of the pool and the caller; told so again when it changes; any again afterwards."""
+    usable = os.sched_getaffinity(0)
+    one, x = min(usable), np.zeros(64 * PIECE, np.float32)
+    others = tasks()
+    try:
+        for threads, cpus, wanted in (
+            (3, [one], {one}),
+            (3, [], usable),
+            (2, [one], {one}),
+            (4, None, {one}),
+        ):
+            _native.set_threads(threads, cpus)
+            run_tasks(x)
+            for _ in range(1000):  # a thread keeps to its processors once it has started
+                started = tasks() - others
+                if len(started) >= threads - 1 and all(os.sched_getaffinity(t) == wanted for t in started):
+                    break
+                time.sleep(0.01)
+            else:
+                pytest.fail(f"{threads} threads on {cpus}: {[os.sched_getaffinity(t) for t in started]}")
+            assert os.sched_getaffinity(0) == wanted
+            assert _native.cpus() == ([one] if wanted == {one} else [])
+    finally:
+        _native.set_threads(1, [])
+        run_tasks(x)
+    assert os.sched_getaffinity(0) == usable
+
+
 def test_threads_out_of_range_are_refused():
     for bad in (0, -1, 257):
         with pytest.raises(ValueError, match="threads: expected 1 to 256"):
             _native.set_threads(bad)
+    for bad in ([-1], [0, 1024]):
+        with pytest.raises(ValueError, match="cpus: expected 0 to 1023"):
+            _native.set_threads(1, bad)

@@ -102,7 +102,8 @@ def measure(
 
 def run(
     model: str | None, kv: str = "int8", kv_layout: str = "latent", threads: int | None = None,
-    depths: tuple[int, ...] = DEPTHS, tokens: int = 2048, decode: int = 24, json_output: bool = False,
+    cpus: str = "auto", depths: tuple[int, ...] = DEPTHS, tokens: int = 2048, decode: int = 24,
+    json_output: bool = False,
 ) -> None:  # fmt: skip
     """Measure and print a table, or JSON as the last line."""
     begin = perf_counter()
@@ -112,6 +113,7 @@ def run(
         kv=kv,
         kv_layout=kv_layout,
         threads=threads,
+        cpus=cpus,
     )
     ready = perf_counter() - begin
     rss_ready = rss_mib()

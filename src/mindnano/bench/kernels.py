@@ -24,6 +24,7 @@ import numpy as np
 from mindnano import kernels
 from mindnano.bench.limits import LIMITS, UNITS, Limits, Meter, measure
 from mindnano.bench.operations import TABLE, Operation
+from mindnano.engine import cores
 from mindnano.errors import MindNanoError
 
 if TYPE_CHECKING:
@@ -181,30 +182,29 @@ def print_results(results: list[Result]) -> None:
 
 
 def run(
-    json: bool = False, filter: str | None = None, quick: bool = False, threads: int | None = None
-) -> int:
+    json: bool = False, filter: str | None = None, quick: bool = False, threads: int | None = None,
+    cpus: str = "auto",
+) -> int:  # fmt: skip
     """Gate, limits, speed; prints tables, and with `json` one JSON object as the last line instead.
 
     filter: only operations whose name holds it. quick: about a fifth of the time. Returns the exit status: 1 where
     the gate failed, and then no speed is measured.
     """
     operations = select(filter)
-    before = kernels.threads()
-    if threads is not None:
-        if not 1 <= threads <= 256:
-            raise MindNanoError(f"threads: expected 1 to 256, got {threads}")
-        kernels.set_threads(threads)
+    before = kernels.threads(), kernels.cpus()
+    cores.use(threads, cpus)
     try:
         return _run(operations, json, quick)
     finally:
-        kernels.set_threads(before)
+        kernels.set_threads(*before)
 
 
 def _run(operations: list[Operation], json: bool, quick: bool) -> int:
     failures = gate(operations)
     report: dict[str, Any] = {
         "processor": processor(), "isa": kernels.isa(), "isas": kernels.available_isas(),
-        "threads": kernels.threads(), "gate": [asdict(f) for f in failures],
+        "threads": kernels.threads(), "cpus": cores.numbers(tuple(kernels.cpus())) or "any",
+        "gate": [asdict(f) for f in failures],
     }  # fmt: skip
     if failures:
         for f in failures:

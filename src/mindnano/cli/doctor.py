@@ -26,10 +26,15 @@ def doctor(*, json: Json = False) -> None:
     """Show what this machine has, what the engine would use, what is wrong and what to do about it."""
     from mindnano import __version__, kernels
     from mindnano.cli import machine, output
+    from mindnano.engine import cores
 
     found = machine.read()
     findings = diagnose(found)
-    uses = {"version": __version__, "isa": kernels.isa(), "threads": kernels.threads(), "device": "cpu"}
+    threads, cpus = cores.choose(None, "auto")
+    uses = {
+        "version": __version__, "isa": kernels.isa(), "threads": threads or kernels.threads(),
+        "cpus": cores.numbers(cpus) or "any", "device": "cpu",
+    }  # fmt: skip
     if json:
         output.print_json(
             {
@@ -58,7 +63,15 @@ def diagnose(machine: Machine) -> list[Finding]:
         found.append(
             Finding(
                 "no instruction set of this processor is supported: plain C++ runs, many times slower",
-                "use a processor with AVX2 (x86-64)",
+                "use a processor with AVX2 (x86-64), or any AArch64",
+            )
+        )
+    if machine.isa == "neon":
+        found.append(
+            Finding(
+                "this processor has no dot-product instructions (asimddp): products of bytes take "
+                "three times the instructions",
+                "nothing to do; a Cortex-A76 or later has them",
             )
         )
     if machine.usable_cores < machine.cores:
@@ -118,10 +131,11 @@ def _print(machine: Machine, findings: list[Finding], uses: dict[str, object]) -
     clock = "unknown" if machine.frequency is None else f"{machine.frequency:,.0f} MHz"
     if machine.largest_frequency:
         clock += f" of {machine.largest_frequency:,.0f}"
+    kinds = f" ({machine.little_cores} of them little)" if machine.little_cores else ""
     facts = [
         ("System", f"{machine.system}, {machine.architecture}"),
         ("Processor", machine.cpu),
-        ("Cores", f"{machine.usable_cores} usable of {machine.cores}, load {machine.load or 0:.1f}"),
+        ("Cores", f"{machine.usable_cores} usable of {machine.cores}{kinds}, load {machine.load or 0:.1f}"),
         ("Clock", f"{clock}, governor {', '.join(machine.governors) or 'unknown'}"),
         ("Extensions", " ".join(machine.cpu_flags) or "none that matter"),
         ("Memory", f"{format_bytes(machine.available)} available of {format_bytes(machine.memory)}{limit}"),
@@ -132,7 +146,7 @@ def _print(machine: Machine, findings: list[Finding], uses: dict[str, object]) -
         ("librknnrt", machine.librknnrt or "not found"),
         ("", ""),
         ("Engine", f"mindnano {uses['version']}: {uses['isa']} kernels (built: {', '.join(machine.isas)})"),
-        ("Threads", str(uses["threads"])),
+        ("Threads", f"{uses['threads']}, on processors: {uses['cpus']}"),
         ("Attention", str(uses["device"])),
     ]
     grid = Table.grid(padding=(0, 2))

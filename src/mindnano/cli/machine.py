@@ -27,6 +27,7 @@ class Machine:
     cpu: str
     cores: int
     usable_cores: int
+    little_cores: int  # of the usable ones
     cpu_flags: tuple[str, ...]
     isas: tuple[str, ...]
     isa: str
@@ -54,6 +55,7 @@ def read(root: Path = Path("/")) -> Machine:
     import psutil
 
     from mindnano import kernels
+    from mindnano.engine import cores
     from mindnano.engine.memory.available import cgroup_limit
 
     memory, swap = psutil.virtual_memory(), psutil.swap_memory()
@@ -66,9 +68,8 @@ def read(root: Path = Path("/")) -> Machine:
         architecture=platform.machine(),
         cpu=_cpu_name(root),
         cores=os.cpu_count() or 1,
-        usable_cores=len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count() or 1,
+        usable_cores=len(cores.usable()),
+        little_cores=len(cores.usable()) - len(cores.big(cores.usable(), root)),
         cpu_flags=_cpu_flags(root),
         isas=tuple(kernels.available_isas()),
         isa=kernels.isa(),

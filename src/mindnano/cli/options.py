@@ -65,6 +65,16 @@ Model = Annotated[
 Json = Annotated[
     bool, Parameter(name="--json", negative="", help="Print one JSON object as the last line of stdout.")
 ]
+Threads = Annotated[
+    int | None, Parameter(help="Threads; left out, one for each of the cpus.", show_default=False)
+]
+Cpus = Annotated[
+    str,
+    Parameter(
+        metavar="auto|all|LIST",
+        help="Processors that threads keep to, such as 4-7; auto: the big cores where others are little.",
+    ),
+]
 
 
 @Parameter(name="*", group=ENGINE)
@@ -84,9 +94,8 @@ class EngineOptions:
         KVFormat, Parameter(help="Format of the KV cache. fp16 is experimental, fp32 the yardstick.")
     ] = "bf16"
     kv_layout: Annotated[KVLayout, Parameter(help="Layout of the KV cache.")] = "latent"
-    threads: Annotated[int | None, Parameter(help="Threads; left out, one a core.", show_default=False)] = (
-        None
-    )
+    threads: Threads = None
+    cpus: Cpus = "auto"
     recipe: Annotated[
         Recipe | None,
         Parameter(
@@ -126,6 +135,7 @@ class EngineOptions:
             kv=self.kv,
             kv_layout=self.kv_layout,
             threads=self.threads,
+            cpus=self.cpus,
             recipe=self.recipe,
             device=self.device,
             memory_reserve=self.memory_reserve,

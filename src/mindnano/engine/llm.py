@@ -21,6 +21,7 @@ from mindnano.cache.sessions import SessionInfo, SessionStore, check_name
 from mindnano.cache.slots import SlotPool, kv_bytes, state_bytes
 from mindnano.cache.snapshot import Binding
 from mindnano.checkpoint import open_model, summarize
+from mindnano.engine import cores
 from mindnano.engine.completion import Completion, Delta, Usage
 from mindnano.engine.memory import (
     DEFAULT_CACHE,
@@ -101,7 +102,9 @@ class LLM:
 
     model: checkpoint folder, packed file, or None for the built-in one. context: tokens a sequence can hold
     (prompt and answer), or "auto" for the largest that leaves `memory_reserve` bytes. kv: "bf16", "int8",
-    "fp16", or "fp32" as the yardstick; kv_layout: "latent" or "expanded". threads: None for one a core.
+    "fp16", or "fp32" as the yardstick; kv_layout: "latent" or "expanded". threads: None for one a core,
+    big ones only where some are little. cpus: the processors that they keep to, such as "4-7"; "auto": the big ones
+    where some are little; "all": any.
     recipe: how to quantize a checkpoint folder on opening ("native": weights as stored). prefill_block: tokens
     that go through a layer together. slots: sequences at once. cache_budget: bytes for prefix checkpoints, 0 for none.
     allow_tight: start also where less than the reserve would be left. force: allow a context beyond the one that
@@ -118,6 +121,7 @@ class LLM:
         kv: str = "bf16",
         kv_layout: str = "latent",
         threads: int | None = None,
+        cpus: str = "auto",
         recipe: str | None = None,
         memory_reserve: int = DEFAULT_RESERVE,
         device: str = "auto",
@@ -130,13 +134,12 @@ class LLM:
         check_kind(kv_layout, kv)
         _check_device(device)
         for name, value, least in (
-            ("prefill_block", prefill_block, 1), ("slots", slots, 1), ("threads", threads, 1),
+            ("prefill_block", prefill_block, 1), ("slots", slots, 1),
             ("cache_budget", cache_budget, 0), ("memory_reserve", memory_reserve, 0),
         ):  # fmt: skip
             if value is not None and value < least:
                 raise MindNanoError(f"{name}: expected at least {least}, got {value}")
-        if threads is not None:
-            kernels.set_threads(threads)
+        cores.use(threads, cpus)
         summary = summarize(model, recipe)
         self.setup = Setup.of(
             summary,
@@ -369,6 +372,7 @@ class LLM:
             "device": self.device,
             "isa": kernels.isa(),
             "threads": kernels.threads(),
+            "cpus": cores.numbers(tuple(kernels.cpus())) or "any",
             "weights_bytes": self._files.nbytes,
             "kv_bytes": len(self._pool.slots) * kv_bytes(self.config, self.kv_layout, self.kv, self.context),
             "state_bytes": len(self._pool.slots) * state_bytes(self.config),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from mindnano.cli.options import Json, KVFormat, KVLayout, Model
+from mindnano.cli.options import Cpus, Json, KVFormat, KVLayout, Model, Threads
 from mindnano.units import parse_size
 
 
@@ -16,15 +16,14 @@ def kernels(
         str | None, Parameter(help="Only operations whose name holds this text.", show_default=False)
     ] = None,
     quick: Annotated[bool, Parameter(help="A fifth of the time.", negative="")] = False,
-    threads: Annotated[
-        int | None, Parameter(help="Threads; left out, one a core.", show_default=False)
-    ] = None,
+    threads: Threads = None,
+    cpus: Cpus = "auto",
     json: Json = False,
 ) -> int:
     """Every kernel against its NumPy twin, then its speed as a share of this machine's limit."""
     from mindnano.bench.kernels import run
 
-    return run(json, filter, quick, threads)
+    return run(json, filter, quick, threads, cpus)
 
 
 def depth(
@@ -38,9 +37,8 @@ def depth(
     decode: Annotated[int, Parameter(help="Tokens of decode timed at each depth.")] = 24,
     kv: Annotated[KVFormat, Parameter(help="Format of the KV cache.")] = "int8",
     kv_layout: Annotated[KVLayout, Parameter(help="Layout of the KV cache.")] = "latent",
-    threads: Annotated[
-        int | None, Parameter(help="Threads; left out, one a core.", show_default=False)
-    ] = None,
+    threads: Threads = None,
+    cpus: Cpus = "auto",
     json: Json = False,
 ) -> None:
     """Prefill and decode speed when the context already holds some tokens."""
@@ -51,6 +49,7 @@ def depth(
         kv,
         kv_layout,
         threads,
+        cpus,
         tuple(parse_size(part) for part in depths.split(",")),
         tokens,
         decode,
