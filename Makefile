@@ -8,7 +8,7 @@ CXX_FILES = $(shell find native -name '*.cpp' -o -name '*.hpp')
 PIP     := -m pip --disable-pip-version-check install -qq
 FULL    ?= full.mn
 
-.PHONY: help demo test lint oracle fixtures test-slow test-full sanitize bench dev clean
+.PHONY: help demo test lint oracle fixtures test-slow test-full clients soak-server sanitize bench bench-serving dev clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,6 +26,17 @@ test: $(VENV)/.installed  ## the tests that need no torch
 
 test-slow: $(VENV)/.installed  ## fuzzing and soak runs
 	$(VENV)/bin/python -m pytest -m slow
+
+clients: $(VENV)/.installed  ## further clients (litellm, langchain-openai, llm) against the server
+	$(VENV)/bin/python $(PIP) $$($(VENV)/bin/python -c "import tomllib; \
+	  print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['clients'])")
+	$(VENV)/bin/python -m pytest -m clients tests/server
+
+soak-server: $(VENV)/.installed  ## ten minutes of load on the server (MINDNANO_SOAK_SECONDS=n for another time)
+	$(VENV)/bin/python -m pytest -s -m slow tests/server/test_load.py
+
+bench-serving: $(FULL)  ## four answers against one, a long prompt beside answers, on the full-size model
+	$(VENV)/bin/mindnano bench serving $(FULL)
 
 $(FULL): $(VENV)/.installed
 	$(VENV)/bin/mindnano synth tests/data/ling-3.0-tiny.config.json $@ --recipe mixed
