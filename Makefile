@@ -10,7 +10,8 @@ FULL    ?= full.mn
 
 TRAINED ?= training/run
 
-.PHONY: help demo test page-test lint oracle fixtures builtin-model test-slow test-full sanitize bench dev clean
+.PHONY: help demo test page-test clients soak-server lint oracle fixtures builtin-model test-slow test-full sanitize bench \
+  bench-serving dev clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,6 +33,17 @@ test-slow: $(VENV)/.installed  ## fuzzing and soak runs
 page-test: $(VENV)/.installed  ## the page in headless Chromium (Debian: apt install chromium)
 	$(VENV)/bin/python $(PIP) '.[test,page]'
 	$(VENV)/bin/python -m pytest -m page tests/page
+
+clients: $(VENV)/.installed  ## further clients (litellm, langchain-openai, llm) against the server
+	$(VENV)/bin/python $(PIP) $$($(VENV)/bin/python -c "import tomllib; \
+	  print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['clients'])")
+	$(VENV)/bin/python -m pytest -m clients tests/server
+
+soak-server: $(VENV)/.installed  ## ten minutes of load on the server (MINDNANO_SOAK_SECONDS=n for another time)
+	$(VENV)/bin/python -m pytest -s -m slow tests/server/test_load.py
+
+bench-serving: $(FULL)  ## four answers against one, a long prompt beside answers, on the full-size model
+	$(VENV)/bin/mindnano bench serving $(FULL)
 
 $(FULL): $(VENV)/.installed
 	$(VENV)/bin/mindnano synth tests/data/ling-3.0-tiny.config.json $@ --recipe mixed

@@ -15,19 +15,7 @@ GROWTH = 24 << 20  # bytes that may come and go: allocator, caches of templates 
 
 @pytest.fixture
 def served(model):
-    server = Started(
-        model,
-        "--ctx",
-        "1K",
-        "--slots",
-        "4",
-        "--queue",
-        "8",
-        "--session-dir",
-        "none",
-        "--cache-budget",
-        "32MiB",
-    )
+    server = Started(model, "--ctx", "1K", "--slots", "4", "--queue", "8", "--session-dir", "none")
     yield server
     assert server.stop() == 0
     assert "Traceback" not in server.log and "ERROR" not in server.log

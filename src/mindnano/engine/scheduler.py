@@ -42,10 +42,14 @@ class Pace:
         self._since = perf_counter()
 
     @property
+    def span(self) -> float:
+        """Seconds that a prefill goes on after a decode step."""
+        return min(PREFILL_SHARE * self._decode, GAP - self._decode - self._piece)
+
+    @property
     def due(self) -> bool:
         """Whether those who decode have waited long enough."""
-        span = min(PREFILL_SHARE * self._decode, GAP - self._decode - self._piece)
-        return perf_counter() - self._since >= span
+        return perf_counter() - self._since >= self.span
 
 
 class Scheduler:

@@ -74,8 +74,10 @@ class Page(StaticFiles):
         self.routes = routes
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        if any(route.matches(scope)[0] is Match.PARTIAL for route in self.routes):
-            raise HTTPException(405)
+        near = [route for route in self.routes if route.matches(scope)[0] is Match.PARTIAL]
+        if near:
+            allowed = sorted(set().union(*(route.methods or () for route in near)))
+            raise HTTPException(405, headers={"Allow": ", ".join(allowed)})
         if scope["method"] not in ("GET", "HEAD"):
             raise HTTPException(404)
         return await super().get_response(path, scope)

@@ -109,5 +109,5 @@ def _event(data: list[Any]) -> dict[str, Any]:
     return {
         "type": "object",
         "description": EVENTS,
-        "properties": {"event": {"type": "string"}, "data": text},
+        "properties": {"event": {"type": "string"}, "data": {"anyOf": [{"const": "[DONE]"}, text]}},
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hmac
 import ipaddress
 import socket
@@ -31,6 +33,9 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
+
+MOST_DRAINED = 4 * MAX_BODY_BYTES  # of a body that was refused
+DRAIN_SECONDS = 5.0
 
 
 class Guard:
@@ -66,6 +71,8 @@ class Guard:
         except Exception as error:
             found = errors.told(error)
             if not status:
+                if found.status == 413:
+                    await _drain(receive)
                 await error_response(found, scope["path"])(scope, receive, complete)
         finally:
             where = getattr(scope.get("endpoint"), "template", "page" if status < 400 else "none")
@@ -127,6 +134,19 @@ class Guard:
                 "requests of other web pages are refused; start the server with --allow-origin ORIGIN",
                 code="origin_not_allowed",
             )
+
+
+async def _drain(receive: Receive) -> None:
+    """Read on for a while, and forget it: a connection that is closed while its client still sends may take the answer
+    with it."""
+    left = MOST_DRAINED
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(DRAIN_SECONDS):
+            while left > 0:
+                message = await receive()
+                if message["type"] != "http.request" or not message.get("more_body"):
+                    return
+                left -= len(message.get("body", b""))
 
 
 def check_key(request: Request, settings: Settings) -> None:
