@@ -35,6 +35,7 @@ def fuzzed(model, tmp_path_factory):
 schema = schemathesis.openapi.from_dict(openapi.build(APIS))
 
 
+@pytest.mark.slow
 @schema.parametrize()
 @settings(max_examples=8, **QUIET)
 def test_the_document_is_kept(case, fuzzed):
