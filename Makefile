@@ -3,7 +3,8 @@ PYTHON  ?= python3
 VENV    ?= .venv
 ORACLE  ?= .venv-oracle
 BUILD   ?= build/dev
-SOURCES := pyproject.toml CMakeLists.txt $(shell find native src -name '*.cpp' -o -name '*.hpp' -o -name '*.py')
+SOURCES := pyproject.toml CMakeLists.txt $(shell find native src -name '*.cpp' -o -name '*.hpp' -o -name '*.py') \
+           $(shell find src/mindnano/server/page -type f)
 CXX_FILES = $(shell find native -name '*.cpp' -o -name '*.hpp')
 PIP     := -m pip --disable-pip-version-check install -qq
 FULL    ?= full.mn

@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -331,7 +332,8 @@ class Terminal:
         until = time.perf_counter() + timeout
         while not (found := re.search(pattern, self.seen)):
             assert time.perf_counter() < until, f"no {pattern} in {self.seen!r}"
-            self.seen += os.read(self.fd, 4096).decode(errors="replace")
+            if select.select([self.fd], [], [], 0.5)[0]:
+                self.seen += os.read(self.fd, 4096).decode(errors="replace")
         self.seen = self.seen[found.end() :]
         return found
 

@@ -4,6 +4,7 @@ import io
 import os
 import pty
 import re
+import select
 import signal
 import stat
 import struct
@@ -152,7 +153,8 @@ class Talk:
         until = time.monotonic() + timeout
         while not (found := re.search(pattern, self.seen)):
             assert time.monotonic() < until, f"no {pattern} in {self.seen[-3000:]!r}"
-            self.seen += os.read(self.fd, 65536).decode(errors="replace")
+            if select.select([self.fd], [], [], 0.5)[0]:
+                self.seen += os.read(self.fd, 65536).decode(errors="replace")
         self.seen = self.seen[found.end() :]
         return found
 

@@ -39,7 +39,7 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="session")
 def server(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("server")
-    options = (model, "--ctx", "8K", "--slots", 2)
+    options = (model, "--ctx", "8K", "--slots", 2, "--session-dir", folder / "sessions")
     served = Served(folder / "log", *options).start()
     yield served
     served.stop()
@@ -69,7 +69,7 @@ def visit(browser, request):
     """
     contexts, pages = [], []
 
-    def visited(server, settings=None, talk=None, path="/", **options):
+    def visited(server, settings=None, talk=None, path="/", locked=False, **options):
         context = browser.new_context(
             **({"locale": "en-GB", "viewport": {"width": 1280, "height": 800}} | options)
         )
@@ -89,7 +89,8 @@ def visit(browser, request):
         page.route("**/v1/chat/completions", without_end)
         page.goto(server.url + path)
         page.wait_for_selector("html[lang]")
-        page.wait_for_selector("#facts dd", state="attached")
+        if not locked:
+            page.wait_for_selector("#facts dd", state="attached")
         pages.append(page)
         return page
 

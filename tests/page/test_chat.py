@@ -17,6 +17,11 @@ def answer(page):
     return page.locator(".turn.assistant").last
 
 
+def wrote(page, characters):
+    """Once an answer has more than so many."""
+    expect(page.locator(".said")).to_have_text(re.compile(rf"(?s).{{{characters + 1}}}"))
+
+
 def finished(page):
     """The last answer, once nothing is written any more."""
     expect(answer(page)).to_have_attribute("aria-busy", "false")
@@ -65,14 +70,14 @@ def test_the_second_question_reuses_the_first_answer(visit, server):
 def test_stop_while_it_writes_keeps_the_text(visit, server):
     page = visit(server, LONG)
     ask(page, "Tell me everything.")
-    page.wait_for_function("document.querySelector('.said').textContent.length > 20")
+    wrote(page, 20)
     page.keyboard.press("Escape")
     last = finished(page)
     expect(last.locator(".ended")).to_contain_text("Stopped.")
     text = last.locator(".said").inner_text()
     assert len(text) > 10
     last.get_by_role("button", name="Continue").click()
-    page.wait_for_function("n => document.querySelector('.said').textContent.length > n", arg=len(text) + 20)
+    wrote(page, len(text) + 20)
     page.click("#send")
     finished(page)
     assert page.locator(".turn.assistant").count() == 1
@@ -98,14 +103,14 @@ def test_stop_while_it_reads_frees_the_server(visit, server):
 def test_reload_in_the_middle_of_an_answer(visit, server):
     page = visit(server, LONG)
     ask(page, "Tell me everything.")
-    page.wait_for_function("document.querySelector('.said').textContent.length > 60")
+    wrote(page, 60)
     page.reload()
     last = answer(page)
     expect(last.locator(".ended")).to_contain_text("Interrupted: the page was closed or reloaded.")
     before = last.locator(".said").inner_text()
     assert len(before) > 30
     last.get_by_role("button", name="Answer again").click()
-    page.wait_for_function("document.querySelector('.said').textContent.length > 5")
+    wrote(page, 5)
     page.keyboard.press("Escape")
     finished(page)
     assert page.locator(".turn").count() == 2
@@ -202,11 +207,11 @@ def test_a_deleted_conversation_can_be_brought_back(visit, server):
 def test_two_conversations_are_answered_at_once(visit, server):
     page = visit(server, LONG)
     ask(page, "one")
-    page.wait_for_function("document.querySelector('.said').textContent.length > 5")
+    wrote(page, 5)
     page.keyboard.press("Alt+n")
     expect(page.locator(".start")).to_be_visible()
     ask(page, "two")
-    page.wait_for_function("document.querySelector('.said').textContent.length > 5")
+    wrote(page, 5)
     expect(page.locator("#conversations .busy")).to_have_count(2)
     page.keyboard.press("Escape")
     finished(page)

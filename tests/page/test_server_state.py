@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.page.test_chat import answer, ask, finished
+from tests.page.test_chat import answer, ask, finished, wrote
 from tests.serving import Served
 
 
@@ -17,7 +17,7 @@ def fragile(model, tmp_path):
 def test_server_gone_and_back(visit, fragile):
     page = visit(fragile, {"max_tokens": 3000})
     ask(page, "Tell me everything.")
-    page.wait_for_function("document.querySelector('.said').textContent.length > 20")
+    wrote(page, 20)
     fragile.kill()
     last = finished(page)
     expect(last.locator(".ended")).to_contain_text("the connection to the server was lost")

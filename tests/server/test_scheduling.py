@@ -1,5 +1,6 @@
 """The queue, cancelling, and stopping."""
 
+import asyncio
 import contextlib
 import json
 import signal
@@ -9,6 +10,8 @@ import time
 
 import httpx2
 import pytest
+
+from mindnano.server.sse import ClientGone, EventStream, while_connected
 
 from .running import Live, ScriptedLLM, Started, until, user
 
@@ -241,3 +244,48 @@ def test_a_half_sent_request_is_given_up(small, monkeypatch):
     with socket.create_connection(small.listener.getsockname()) as raw:
         raw.settimeout(5)
         assert raw.recv(100) == b""
+
+
+def test_a_stream_that_never_began_is_ended_too():
+    """A client that has gone before its first event: the generator's own clean-up never runs."""
+    ended = []
+
+    async def never():
+        try:
+            yield b"x"
+        finally:
+            ended.append("generator")
+
+    async def gone():
+        return {"type": "http.disconnect"}
+
+    async def refuse(_):
+        raise OSError
+
+    stream = EventStream(never(), lambda: ended.append("after"))
+    with pytest.raises(OSError):
+        asyncio.run(stream({"type": "http"}, gone, refuse))
+    assert ended == ["after"]
+
+
+def test_work_for_a_client_that_has_gone_is_cancelled():
+    ended = []
+
+    async def work():
+        await asyncio.sleep(60)
+
+    class Request:
+        async def receive(self):
+            return {"type": "http.disconnect"}
+
+    with pytest.raises(ClientGone):
+        asyncio.run(while_connected(Request(), work(), lambda: ended.append("after")))
+    assert ended == ["after"]
+
+
+def test_what_is_no_http_is_told_so(small):
+    with socket.create_connection(small.listener.getsockname()) as raw:
+        raw.sendall(b"hello\r\n\r\n")
+        head, body = raw.makefile("rb").read().split(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400")
+    assert json.loads(body)["error"]["code"] == "invalid_http"

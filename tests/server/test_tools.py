@@ -8,8 +8,11 @@ import pytest
 from mindnano.errors import MindNanoError
 from mindnano.server.tools import schema as schemas
 from mindnano.server.tools.form import Tool
+from mindnano.server.tools.forms import find_form
+from mindnano.server.tools.kimi import KimiForm
 from mindnano.server.tools.ling import LingForm
 from mindnano.server.tools.markers import Markers
+from mindnano.tokenizer.ling import TEMPLATE as LING
 
 from .running import user
 from .test_answer import PING, call
@@ -124,6 +127,7 @@ def test_no_choice_shows_no_tools(ask, llm, says):
     ("use", "text"),
     [
         ({}, call("unknown")),
+        ({}, call("ping", x=1)),
         ({}, call("weather", city="x", spot='{"x": 1}')),
         ({}, call("weather", city="x", days="many", spot='{"x": 1}')),
         ({}, call("weather", city="x", days=10, spot='{"x": 1}')),
@@ -208,7 +212,7 @@ def test_messages_return_calls_as_blocks(client, says, llm):
 
 def test_rules_for_markers_that_are_special_tokens():
     tools = [Tool("f", None, {"type": "object", "properties": {"x": {"type": "string", "maxLength": 3}}})]
-    rules = LingForm().call_rules(tools, Markers(["</tool_call>", "</arg_value>"]))
+    rules = LingForm().call_rules(tools, Markers(["</tool_call>", "</arg_value>"]), True)
     assert "</tool_call>" in rules and '"</tool_call>"' not in rules
     assert "raw: " in rules and "raw[lazy]" not in rules
 
@@ -244,4 +248,55 @@ def test_depth_is_counted_without_recursion():
 def test_a_choice_that_holds_the_closing_marker_is_refused():
     tools = [Tool("f", None, {"type": "object", "properties": {"x": {"enum": ["a</arg_value>"]}}})]
     with pytest.raises(MindNanoError, match="no value can hold"):
-        LingForm().call_rules(tools, Markers())
+        LingForm().call_rules(tools, Markers(), True)
+
+
+class TestKimi:
+    """The other family's form, by a model of this one."""
+
+    WRITTEN = (
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>"
+        + json.dumps(ARGUMENTS)
+        + "<|tool_call_end|><|tool_call_begin|>functions.ping:1<|tool_call_argument_begin|>{}<|tool_call_end|>"
+        "<|tool_calls_section_end|>"
+    )
+
+    @pytest.fixture(autouse=True)
+    def kimi(self, live, monkeypatch):
+        monkeypatch.setattr(live.service, "form", KimiForm())
+
+    def test_calls_are_returned_as_calls(self, ask, client, says):
+        says("Look." + self.WRITTEN)
+        message = ask(messages=user("x"), tools=TOOLS, max_tokens=400)["choices"][0]["message"]
+        assert message["content"] == "Look."
+        assert calls_of(message) == [("weather", ARGUMENTS), ("ping", {})]
+        assert [one["id"] for one in message["tool_calls"]] == ["functions.weather:0", "functions.ping:1"]
+        says(self.WRITTEN)
+        found = chunks(
+            stream(client, messages=user("x"), tools=TOOLS, tool_choice="required", max_tokens=400)
+        )
+        deltas = [one for chunk in found for one in chunk["choices"][0]["delta"].get("tool_calls", ())]
+        first = "".join(one["function"]["arguments"] for one in deltas if one["index"] == 0)
+        assert json.loads(first) == ARGUMENTS and len(deltas) > 20
+
+    def test_a_random_models_call_fits_the_schema(self, ask):
+        message = ask(
+            messages=user("x"), tools=TOOLS, tool_choice={"type": "function", "function": {"name": "weather"}},
+            parallel_tool_calls=False, seed=1, max_tokens=1500,
+        )["choices"][0]["message"]  # fmt: skip
+        ((name, arguments),) = calls_of(message)
+        assert name == "weather"
+        jsonschema_rs.validate(WEATHER, arguments)
+
+    @pytest.mark.parametrize("use", [{"parallel_tool_calls": False}, {"tool_choice": {"type": "function", "function": {
+        "name": "ping"}}}])  # fmt: skip
+    def test_what_the_choice_forbids_cant_be_said(self, client, says, use):
+        says(self.WRITTEN)
+        body = {"messages": user("x"), "tools": TOOLS, "max_tokens": 400} | use
+        assert client.post("/v1/chat/completions", json=body).status_code == 500
+
+
+def test_a_form_is_found_by_the_template():
+    assert isinstance(find_form(LING), LingForm)
+    assert isinstance(find_form("{{ '<|tool_calls_section_begin|>' }}"), KimiForm)
+    assert find_form("{{ messages }}") is None

@@ -137,7 +137,7 @@ class Splitter:
         for event in self._call.push(text):
             if isinstance(event, Called):
                 self.calls += 1
-                yield CallStarts(self.calls - 1, f"call_{uuid.uuid4().hex[:24]}", event.name)
+                yield CallStarts(self.calls - 1, event.id or f"call_{uuid.uuid4().hex[:24]}", event.name)
             elif isinstance(event, Arguments):
                 yield CallArguments(self.calls - 1, event.text)
         if self._call.done:

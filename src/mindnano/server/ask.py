@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from mindnano.engine.budget import ThinkingBudget
@@ -58,10 +60,11 @@ class RawAsk:
 
 @dataclass(frozen=True)
 class Running:
-    """A request on its way: one sequence and one splitter a choice."""
+    """A request on its way: one sequence and one splitter a choice. Whoever has it calls `cancel` when done with it."""
 
     job: Job
     splitters: list[Splitter]
+    cancel: Callable[[], None]
 
 
 async def start(service: Service, ask: Ask | RawAsk) -> Running:
@@ -73,11 +76,15 @@ async def start(service: Service, ask: Ask | RawAsk) -> Running:
             sequences, splitters = await asyncio.to_thread(_prepare_raw, service, ask)
         else:
             sequences, splitters = await asyncio.to_thread(_prepare, service, ask)
-    return Running(submit(service, sequences), splitters)
+    job = submit(service, sequences)
+    return Running(job, splitters, partial(service.engine.cancel, job))
 
 
 def submit(service: Service, sequences: list[Sequence]) -> Job:
     """Queue sequences; a full queue is 429, a server that stops 503."""
+    most = service.settings.queue + service.llm.slots
+    if len(sequences) > most:
+        raise invalid("n", f"{len(sequences)} answers at once; slots and queue of this server hold {most}")
     try:
         return service.engine.submit(sequences)
     except QueueFull as full:

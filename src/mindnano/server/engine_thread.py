@@ -91,9 +91,16 @@ class Job:
     def done(self) -> bool:
         return self.ended == len(self.sequences)
 
+    def fail(self, error: BaseException) -> list[Event]:
+        """End all choices; the event that tells why."""
+        for sequence in self.sequences:
+            sequence.cancel()
+        self.ended = len(self.sequences)
+        return [Failed(error)]
+
 
 class EngineThread:
-    """Runs an LLM. `submit`, `cancel` and `call` are for the event loop; the rest happens on the thread."""
+    """Runs an LLM. What has no underscore is for the event loop; the rest happens on the thread."""
 
     def __init__(self, llm: LLM, queue_limit: int, metrics: Metrics) -> None:
         self.llm, self.queue_limit, self.metrics = llm, queue_limit, metrics
@@ -169,12 +176,17 @@ class EngineThread:
             except Exception as error:  # every sequence has it as its own error, and is told below
                 self.metrics.failures.inc()
                 trouble("the engine failed", error)
-            if (
-                self._visitors
-            ):  # a lock isn't fair: who waits for the LLM's gets it only while nobody else wants it
-                sleep(0.002)
+            if self._visitors:
+                sleep(
+                    0.002
+                )  # a lock isn't fair: who waits for the LLM's gets it only while nobody else wants it
             for job in list(self._running):
-                self._publish(job)
+                try:
+                    events = self._news(job)
+                except Exception as error:
+                    trouble("an answer failed", error)
+                    events = job.fail(error)
+                self._publish(job, events)
                 if job.done or job.cancelled:
                     self._running.discard(job)
 
@@ -195,21 +207,20 @@ class EngineThread:
             for sequence in job.sequences:
                 self.llm.submit(sequence)
 
-    def _publish(self, job: Job) -> None:
-        """Send what is new of a job to the event loop."""
+    def _news(self, job: Job) -> list[Event]:
+        """What happened to a job since the last time."""
         events: list[Event] = []
         first = next((s for s in job.sequences if s.phase is Phase.PREFILL), None)
         if first is not None:
             events += self._progress(job, first)
         for choice, sequence in enumerate(job.sequences):
             if job.sent[choice] >= 0:
-                events += self._news(job, choice, sequence)
+                events += self._choice_news(job, choice, sequence)
         error = next((s.error for s in job.sequences if s.error is not None), None)
-        if error is not None:
-            for sequence in job.sequences:
-                sequence.cancel()
-            job.ended = len(job.sequences)
-            events = [Failed(error)]
+        return events if error is None else job.fail(error)
+
+    def _publish(self, job: Job, events: list[Event]) -> None:
+        """Send events to the event loop."""
         started = job.sequences[0].started
         if job.done and started is not None:
             self._seconds += 0.2 * (perf_counter() - started - self._seconds)
@@ -227,7 +238,7 @@ class EngineThread:
         job.reported = now, progress.tokens_done
         return [progress]
 
-    def _news(self, job: Job, choice: int, sequence: Sequence) -> list[Event]:
+    def _choice_news(self, job: Job, choice: int, sequence: Sequence) -> list[Event]:
         sent = job.sent[choice]
         text, sampled = sequence.text.take(), sequence.output[sent:]
         job.sent[choice] += len(sampled)

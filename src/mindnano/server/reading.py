@@ -13,7 +13,6 @@ from mindnano.server.answer import Piece, Splitter
 from mindnano.server.ask import Running
 from mindnano.server.engine_thread import Failed, Finished, Tokens
 from mindnano.server.errors import ApiError
-from mindnano.server.service import Service
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,35 +72,32 @@ class ChoiceReader:
         return found
 
 
-async def read(service: Service, running: Running) -> AsyncGenerator[Progress | Said | Ended, None]:
-    """What happens to a request until all choices have ended. Closing it early cancels the request.
+async def read(running: Running) -> AsyncGenerator[Progress | Said | Ended, None]:
+    """What happens to a request until all choices have ended.
 
     Raises what the engine failed with, and ApiError where the server stops.
     """
     job = running.job
     readers = [ChoiceReader(splitter) for splitter in running.splitters]
     left = len(readers)
-    try:
-        while left:
-            event = await job.events.get()
-            if isinstance(event, Failed):
-                raise event.error
-            if isinstance(event, Progress):
-                yield event
-                continue
-            reader = readers[event.choice]
-            if isinstance(event, Tokens):
-                pieces, tokens = reader.push(event)
-                if pieces or tokens:
-                    yield Said(event.choice, pieces, tokens)
-            elif isinstance(event, Finished):
-                if event.completion.finish_reason == "cancelled":
-                    raise ApiError(503, "the server is stopping", kind="server_error", code="stopping")
-                pieces, tokens = reader.finish()
-                if pieces or tokens:
-                    yield Said(event.choice, pieces, tokens)
-                left -= 1
-                calls, reasoning = reader.splitter.calls, reader.reasoning_tokens
-                yield Ended(event.choice, event.completion, event.stop, calls, reasoning)
-    finally:
-        service.engine.cancel(job)
+    while left:
+        event = await job.events.get()
+        if isinstance(event, Failed):
+            raise event.error
+        if isinstance(event, Progress):
+            yield event
+            continue
+        reader = readers[event.choice]
+        if isinstance(event, Tokens):
+            pieces, tokens = reader.push(event)
+            if pieces or tokens:
+                yield Said(event.choice, pieces, tokens)
+        elif isinstance(event, Finished):
+            if event.completion.finish_reason == "cancelled":
+                raise ApiError(503, "the server is stopping", kind="server_error", code="stopping")
+            pieces, tokens = reader.finish()
+            if pieces or tokens:
+                yield Said(event.choice, pieces, tokens)
+            left -= 1
+            calls, reasoning = reader.splitter.calls, reader.reasoning_tokens
+            yield Ended(event.choice, event.completion, event.stop, calls, reasoning)

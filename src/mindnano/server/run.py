@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+import h11
+import msgspec
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -19,6 +21,7 @@ from mindnano.engine.llm import LLM
 from mindnano.errors import MindNanoError
 from mindnano.server import logs
 from mindnano.server.app import create_app
+from mindnano.server.errors import ApiError, openai_body
 from mindnano.server.safety import Guard
 from mindnano.server.settings import STALLED_SECONDS, Settings
 
@@ -44,6 +47,18 @@ class Protocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._unwatch()
+
+    def send_400_response(self, msg: str) -> None:
+        """What isn't HTTP, or is larger than the buffer: as an error object, like every other refusal."""
+        body = msgspec.json.encode(openai_body(ApiError(400, msg, code="invalid_http")))
+        headers = [
+            ("content-type", "application/json"),
+            ("content-length", str(len(body))),
+            ("connection", "close"),
+        ]
+        for part in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(part))
+        self.transport.close()
 
     def _watch(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:

@@ -99,7 +99,7 @@ class Guard:
             )
         self._check_origin(headers, host, scope["method"])
         length = headers.get("content-length", "0")
-        if length.isdigit() and int(length) > MAX_BODY_BYTES:
+        if length.isdecimal() and int(length) > MAX_BODY_BYTES:
             raise ApiError(
                 413,
                 f"the body has {length} bytes, the limit is {MAX_BODY_BYTES}",

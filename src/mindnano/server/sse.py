@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,28 +26,33 @@ def event(data: Any, name: str | None = None) -> bytes:
 
 
 class EventStream(Response):
-    """Sends what `events` yields. The iterator is closed when it ends, fails, or the client disconnects."""
+    """Sends what `events` yields. When it ends or fails, or the client disconnects, the iterator is closed and
+    `after` called: a generator that was never begun doesn't notice its end.
+    """
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncGenerator[bytes, None], headers: dict[str, str] | None = None) -> None:
-        super().__init__(None, 200, headers)
+    def __init__(self, events: AsyncGenerator[bytes, None], after: Callable[[], None]) -> None:
+        super().__init__(None, 200)
         del self.headers["content-length"]
         self.headers["cache-control"] = "no-store"
         self.headers["x-accel-buffering"] = "no"  # proxies must not collect events
-        self._events = events
+        self._events, self._after = events, after
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        pump = asyncio.ensure_future(self._pump(send))
-        gone = asyncio.ensure_future(disconnected(receive))
         try:
-            await asyncio.wait((pump, gone), return_when=asyncio.FIRST_COMPLETED)
-            if pump.done():
-                pump.result()
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            pump = asyncio.ensure_future(self._pump(send))
+            gone = asyncio.ensure_future(disconnected(receive))
+            try:
+                await asyncio.wait((pump, gone), return_when=asyncio.FIRST_COMPLETED)
+                if pump.done():
+                    pump.result()
+            finally:
+                await cancelled(pump, gone)
+                await self._events.aclose()
         finally:
-            await cancelled(pump, gone)
-            await self._events.aclose()
+            self._after()
 
     async def _pump(self, send: Send) -> None:
         following: asyncio.Task[bytes] | None = None
@@ -88,8 +93,8 @@ class ClientGone(Exception):
     """Nobody is there to answer."""
 
 
-async def while_connected(request: Request, work: Awaitable[T]) -> T:
-    """The result of `work`, which is cancelled when the client disconnects: ClientGone."""
+async def while_connected(request: Request, work: Awaitable[T], after: Callable[[], None] | None = None) -> T:
+    """The result of `work`; ClientGone where the client disconnects first, and `work` is cancelled. At last `after`."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(disconnected(request.receive))
     try:
@@ -99,3 +104,5 @@ async def while_connected(request: Request, work: Awaitable[T]) -> T:
         raise ClientGone
     finally:
         await cancelled(task, gone)
+        if after is not None:
+            after()

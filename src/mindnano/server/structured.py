@@ -73,7 +73,7 @@ def grammar(form: Format | None, use: ToolUse | None, thinks: bool, markers: Mar
     if use is not None:
         lines.append(markers.until("open", use.form.opening))
         lines.append(markers.free("free", (THINK_OPEN, THINK_CLOSE), forbidden=use.form.opening))
-        lines.append(use.form.call_rules(use.tools, markers))
+        lines.append(use.form.call_rules(use.tools, markers, use.parallel))
     main = {"name": "main", "lark_grammar": "\n".join(lines) + "\n"}
     return json.dumps({"grammars": [main, *others]})
 

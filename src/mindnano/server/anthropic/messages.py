@@ -34,8 +34,8 @@ async def create(request: Request) -> Response:
     shows = getattr(body.thinking, "display", None) != "omitted"
     answer = _Answer(service, running, model, shows)
     if body.stream:
-        return sse.EventStream(answer.events(wants_progress(request, body.progress)))
-    done = await sse.while_connected(request, answer.whole())
+        return sse.EventStream(answer.events(wants_progress(request, body.progress)), running.cancel)
+    done = await sse.while_connected(request, answer.whole(), running.cancel)
     return Response(msgspec.json.encode(done), media_type="application/json")
 
 
@@ -62,12 +62,12 @@ class _Answer:
         self._json = ""  # arguments of the call that is open
 
     async def whole(self) -> m.MessageBody:
-        async for event in reading.read(self.service, self.running):
+        async for event in reading.read(self.running):
             self._take(event)
         return self.body
 
     async def events(self, progress: bool) -> AsyncGenerator[bytes, None]:
-        source = reading.read(self.service, self.running)
+        source = reading.read(self.running)
         try:
             yield _event({"type": "message_start", "message": self.body})
             yield _event({"type": "ping"})

@@ -41,8 +41,10 @@ async def create(request: Request) -> Response:
     head: dict[str, Any] = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
     answer = _Answer(service, running, ask, head, body.session)
     if body.stream:
-        return sse.EventStream(answer.events(wants_progress(request, body.progress), wants_usage(body)))
-    done = await sse.while_connected(request, answer.whole())
+        return sse.EventStream(
+            answer.events(wants_progress(request, body.progress), wants_usage(body)), running.cancel
+        )
+    done = await sse.while_connected(request, answer.whole(), running.cancel)
     return Response(msgspec.json.encode(done), media_type="application/json")
 
 
@@ -84,7 +86,7 @@ class _Answer:
         self.ended: list[Ended] = []
 
     async def whole(self) -> c.ChatCompletion:
-        async for event in reading.read(self.service, self.running):
+        async for event in reading.read(self.running):
             self._take(event)
         reasons = {event.choice: event.reason for event in self.ended}
         choices = [
@@ -106,7 +108,7 @@ class _Answer:
         )
 
     async def events(self, progress: bool, usage: bool) -> AsyncGenerator[bytes, None]:
-        source = reading.read(self.service, self.running)
+        source = reading.read(self.running)
         try:
             for index in range(len(self.choices)):
                 yield self._chunk(index, c.Delta(role="assistant", content=""))

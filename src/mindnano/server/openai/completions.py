@@ -49,8 +49,10 @@ async def create(request: Request) -> Response:
     )
     answer = _Answer(service, running, ask, head, echoes)
     if body.stream:
-        return sse.EventStream(answer.events(wants_progress(request, body.progress), wants_usage(body)))
-    done = await sse.while_connected(request, answer.whole())
+        return sse.EventStream(
+            answer.events(wants_progress(request, body.progress), wants_usage(body)), running.cancel
+        )
+    done = await sse.while_connected(request, answer.whole(), running.cancel)
     return Response(msgspec.json.encode(done), media_type="application/json")
 
 
@@ -85,7 +87,7 @@ class _Answer:
         texts: list[list[str]] = [self.echoes[i : i + 1] for i in range(self.count)]
         tokens: list[list[tuple[int, Sampled]]] = [[] for _ in range(self.count)]
         ended: dict[int, Ended] = {}
-        async for event in reading.read(self.service, self.running):
+        async for event in reading.read(self.running):
             if isinstance(event, Said):
                 texts[event.choice] += [piece.text for piece in event.pieces if isinstance(piece, Content)]
                 tokens[event.choice] += event.tokens
@@ -101,7 +103,7 @@ class _Answer:
 
     async def events(self, progress: bool, usage: bool) -> AsyncGenerator[bytes, None]:
         ended: list[Ended] = []
-        source = reading.read(self.service, self.running)
+        source = reading.read(self.running)
         try:
             for index, echo in enumerate(self.echoes):
                 yield sse.event(self._body([self._choice(index, echo, [], None)]))

@@ -23,6 +23,7 @@ EFFORTS: dict[str, int | None] = {
     "xhigh": None,
     "max": None,
 }
+NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
 assert {"none", *EFFORTS} == set(get_args(c.Effort))
 
 
@@ -133,9 +134,7 @@ def _bounded(text: str, param: str) -> str:
 
 
 def tool(given: c.FunctionTool, param: str) -> Tool:
-    parameters = checked_schema(
-        given.parameters or {"type": "object", "properties": {}}, f"{param}.parameters"
-    )
+    parameters = checked_schema(given.parameters or NO_PARAMETERS, f"{param}.parameters")
     return Tool(given.name, given.description, parameters, bool(given.strict))
 
 

@@ -34,8 +34,8 @@ async def create(request: Request) -> Response:
     running = await sse.while_connected(request, asking.start(service, to_ask(service, request, body)))
     answer = _Answer(service, running, body, model)
     if body.stream:
-        return sse.EventStream(answer.events(wants_progress(request, body.progress)))
-    done = await sse.while_connected(request, answer.whole())
+        return sse.EventStream(answer.events(wants_progress(request, body.progress)), running.cancel)
+    done = await sse.while_connected(request, answer.whole(), running.cancel)
     return Response(msgspec.json.encode(done), media_type="application/json")
 
 
@@ -106,12 +106,12 @@ class _Answer:
         )
 
     async def whole(self) -> r.ResponseBody:
-        async for event in reading.read(self.service, self.running):
+        async for event in reading.read(self.running):
             self._take(event)
         return self.body
 
     async def events(self, progress: bool) -> AsyncGenerator[bytes, None]:
-        source = reading.read(self.service, self.running)
+        source = reading.read(self.running)
         try:
             yield self._event({"type": "response.created", "response": self.body})
             yield self._event({"type": "response.in_progress", "response": self.body})

@@ -28,9 +28,10 @@ class Tool:
 
 
 class Called(msgspec.Struct, frozen=True):
-    """A call begins."""
+    """A call begins. id: the model's own, where its form has one."""
 
     name: str
+    id: str | None = None
 
 
 class Arguments(msgspec.Struct, frozen=True):
@@ -49,13 +50,14 @@ class CallReader(Protocol):
 
 
 class ToolForm(Protocol):
-    """How a model writes calls. `opening` begins one; no other text may contain it."""
+    """How a model writes calls. `opening` begins one, or several; no other text may contain it."""
 
     opening: str
     markers: tuple[str, ...]
 
-    def call_rules(self, tools: list[Tool], markers: Markers) -> str:
-        """Lark rules: `call` is one call from behind the opening marker to its end. Uses BREAK, a line end or none.
+    def call_rules(self, tools: list[Tool], markers: Markers, parallel: bool) -> str:
+        """Lark rules: `call` is what follows the opening marker, one call to its end, or several in forms that put them
+        between two markers. Uses BREAK, a line end or none.
 
         Raises MindNanoError for a schema that can't be enforced where the tool is strict.
         """

@@ -28,7 +28,7 @@ class LingForm:
     opening = OPENING
     markers: tuple[str, ...] = MARKERS
 
-    def call_rules(self, tools: list[Tool], markers: Markers) -> str:
+    def call_rules(self, tools: list[Tool], markers: Markers, parallel: bool) -> str:
         rules = [f"call: {' | '.join(f'call_{index}' for index in range(len(tools)))}"]
         for index, tool in enumerate(tools):
             rules += _Rules(tool, index, markers).lines()
@@ -61,7 +61,7 @@ class _Rules:
             rule = f"more_{self.index}_{number}"
             lines.append(f"{rule}: {self._pair(_text(name), True)}")
             pairs.append(rule)
-        others = self.root.get("additionalProperties", not properties)
+        others = self.root.get("additionalProperties", "properties" not in self.root)
         if others is not False:
             rule = f"other_{self.index}"
             lines.append(f"{rule}: {self._pair('/[A-Za-z0-9_.$-]{1,64}/', others)}")

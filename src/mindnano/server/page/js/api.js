@@ -15,7 +15,7 @@ export class ApiError extends Error {
 export class Unreachable extends Error {}
 
 let askKey = async () => null;
-let asking = null;
+let asking = null, declined = false;
 
 /** `ask(wrong)` gives the key that the user typed, or null. */
 export const onKeyWanted = (ask) => { askKey = ask; };
@@ -30,7 +30,7 @@ function headers(body) {
   return made;
 }
 
-async function send(path, { method, body, signal } = {}) {
+async function send(path, { method, body, signal, quiet } = {}) {
   for (;;) {
     const sent = key();
     let response;
@@ -48,9 +48,11 @@ async function send(path, { method, body, signal } = {}) {
     }
     if (response.status !== 401) return response;
     if (key() !== sent) continue; // another request asked meanwhile
+    if (quiet && declined) throw await failed(response); // the user didn't give one, and isn't asked again for this
     asking ??= askKey(sent !== null).finally(() => { asking = null; });
     const given = await asking;
-    if (given === null) throw await failed(response);
+    declined = given === null;
+    if (declined) throw await failed(response);
     try { sessionStorage.setItem(KEY, given); } catch { throw await failed(response); }
   }
 }
@@ -61,7 +63,7 @@ async function failed(response) {
   return new ApiError(response.status, error);
 }
 
-/** JSON there and back; null for an empty answer. */
+/** JSON there and back; null for an empty answer. `quiet`: the page asks by itself, not the user. */
 export async function request(path, options) {
   const response = await send(path, options);
   if (!response.ok) throw await failed(response);

@@ -16,7 +16,7 @@ export class Composer {
   constructor(acts) {
     this.acts = acts;
     this.field = byId("draft");
-    this.files = [];
+    this.filesOf = new WeakMap(); // by conversation
     this.tokens = 0;
     this.talk = null;
     this.count = later(() => this.countTokens(), COUNT_AFTER);
@@ -33,7 +33,6 @@ export class Composer {
   show(talk) {
     this.talk = talk;
     this.field.value = talk.draft;
-    this.files = [];
     this.resize();
     this.drawFiles();
     this.countSoon();
@@ -48,6 +47,10 @@ export class Composer {
     send.disabled = !running && !this.text().trim();
     byId("think").setAttribute("aria-pressed", String(settings.thinking));
   }
+
+  get files() { return this.filesOf.get(this.talk) ?? []; }
+
+  set files(list) { this.filesOf.set(this.talk, list); }
 
   text() { return joined(this.files, this.field.value); }
 
@@ -89,10 +92,10 @@ export class Composer {
   async countTokens() {
     const text = this.text(), { talk } = this;
     if (!text.trim() || answerOf(talk)) return;
-    const system = talk.messages.length ? talk.system : settings.system;
+    const system = talk.system ?? settings.system;
     const messages = [...requestMessages({ ...talk, system }), { role: "user", content: text }];
     try {
-      const { count } = await request("tokenize", { body: { messages, chat_template_kwargs: { enable_thinking: settings.thinking } } });
+      const { count } = await request("tokenize", { quiet: true, body: { messages, chat_template_kwargs: { enable_thinking: settings.thinking } } });
       if (talk === this.talk && text === this.text()) this.setTokens(Math.max(1, count - sum(used(talk))), count);
     } catch {
       this.setTokens(0); // what can't be counted isn't shown
@@ -117,7 +120,8 @@ export class Composer {
   }
 
   async add(list) {
-    this.files.push(...await attach(list));
+    const { talk } = this, found = await attach(list);
+    this.filesOf.set(talk, [...(this.filesOf.get(talk) ?? []), ...found]);
     this.drawFiles();
     this.draw();
     this.countSoon();

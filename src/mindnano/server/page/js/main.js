@@ -27,15 +27,21 @@ let talk = null;
 const thread = new Thread({ edit, again, goOn });
 const composer = new Composer({ send, stop, drafted, counted: () => drawFigures() });
 const drawFigures = oncePerFrame(() => { drawRule(talk, composer.tokens); drawLive(talk); });
-const keepSoon = atMostEvery((one) => keep(one), KEEP_EVERY);
-const keepDraft = atMostEvery((one) => keep(one), KEEP_EVERY);
+const changed = new Set(); // conversations that are to be kept
+const keepAll = atMostEvery(() => { for (const one of [...changed]) keep(one); }, KEEP_EVERY);
+
+function keepSoon(one) {
+  changed.add(one);
+  keepAll();
+}
 
 function keep(one) {
+  changed.delete(one);
   notice("room", saveTalk(one) ? null : t("noRoom"));
 }
 
 function show(next) {
-  keepDraft.now();
+  keepAll.now();
   if (talk && !answerOf(talk)) open.delete(talk.id);
   talk = next;
   open.set(talk.id, talk);
@@ -98,6 +104,7 @@ function deleteTalk(id) {
   const found = open.get(id) ?? loadTalk(id);
   answerOf({ id })?.stop();
   open.delete(id);
+  changed.delete(found);
   removeTalk(id);
   if (talk.id === id) show(newTalk());
   if (found) toast(t("removed"), { text: t("undo"), run: () => { keep(found); openTalk(id); } });
@@ -106,9 +113,8 @@ function deleteTalk(id) {
 // What the user does in the conversation.
 
 function send(text) {
-  if (!talk.messages.length) talk.system = settings.system;
+  talk.system ??= settings.system;
   talk.messages.push(message("user", text));
-  talk.draft = "";
   begin(addAnswer());
 }
 
@@ -151,7 +157,7 @@ function begin(one, further = false) {
 
 function drafted(text) {
   talk.draft = text;
-  keepDraft(talk);
+  keepSoon(talk);
 }
 
 // What happens by itself.
@@ -165,7 +171,7 @@ on("answer", (answer) => {
 
 on("answered", (answer) => {
   const { message: one, talk: its } = answer;
-  keepSoon.now();
+  changed.delete(its);
   if (its !== talk) open.delete(its.id);
   if (listTalks().some(({ id }) => id === its.id)) keep(its); // not where it was deleted meanwhile
   if (one.timings) composer.learn(one.timings);
@@ -221,10 +227,12 @@ function redraw() {
 onOtherTab((id) => {
   if (!talk || id !== talk.id || answerOf(talk)) return;
   const newer = loadTalk(id);
-  if (newer && newer.updated > talk.updated) show(newer);
+  if (!newer || newer.updated <= talk.updated) return;
+  changed.delete(talk);
+  show({ ...newer, draft: talk.draft });
 });
 
-addEventListener("pagehide", () => { keepSoon.now(); keepDraft.now(); });
+addEventListener("pagehide", () => keepAll.now());
 
 byId("new-chat").addEventListener("click", newChat);
 byId("save-session").addEventListener("click", () => saveSession(talk).then(() => { keep(talk); drawAll(); }));

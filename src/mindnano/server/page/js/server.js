@@ -28,7 +28,7 @@ async function look() {
 /** Asks for /props; what was read before stays where that fails. */
 export async function readProps() {
   try {
-    server.props = facts(await request("props"));
+    server.props = facts(await request("props", { quiet: true }));
     emit("props", server.props);
   } catch {
     // what was read before stays; /health says whether the server is there

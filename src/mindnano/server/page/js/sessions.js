@@ -17,7 +17,7 @@ export function failed(error) {
 
 export async function readSessions() {
   try {
-    const answer = await request("v1/sessions");
+    const answer = await request("v1/sessions", { quiet: true });
     sessions.list = answer.data;
     sessions.available = true;
   } catch (error) {

@@ -16,12 +16,20 @@ function item(name, about, acts, more = {}) {
       button({ name: "trash", label: `${t("remove")}: ${name}`, kind: "", on: acts.remove })));
 }
 
+/** New items in a list; where the keyboard was in the list it stays. */
+function replaceItems(list, items) {
+  const at = [...list.querySelectorAll("button")].indexOf(document.activeElement);
+  list.replaceChildren(...items);
+  const buttons = list.querySelectorAll("button");
+  if (at >= 0 && buttons.length) buttons[Math.min(at, buttons.length - 1)].focus();
+}
+
 /** acts: { open(id), rename(id), remove(id) }. */
 export function drawTalks(current, acts) {
   const items = listTalks().map(({ id, title }) => item(title || t("untitled"), null, {
     open: () => acts.open(id), rename: () => acts.rename(id), remove: () => acts.remove(id),
   }, { current: id === current, busy: answerOf({ id }) !== null }));
-  byId("conversations").replaceChildren(...(items.length ? items : [el("li", { class: "empty" }, t("hereEmpty"))]));
+  replaceItems(byId("conversations"), items.length ? items : [el("li", { class: "empty" }, t("hereEmpty"))]);
 }
 
 /** acts: { open(name), rename(name), remove(name) }. */
@@ -33,7 +41,7 @@ export function drawSessions(acts) {
     { broken: Boolean(problem) },
   ));
   const empty = el("li", { class: "empty" }, t(sessions.available ? "savedEmpty" : "savedOff"));
-  byId("sessions").replaceChildren(...(items.length ? items : [empty]));
+  replaceItems(byId("sessions"), items.length ? items : [empty]);
 }
 
 export function drawFacts() {

@@ -10,7 +10,7 @@ let observed = null;
 export async function drawSpeed(view) {
   let points;
   try {
-    points = (await request("v1/benchmark")).points;
+    points = (await request("v1/benchmark", { quiet: true })).points;
   } catch (error) {
     if (!(error instanceof ApiError)) { if (!view.childElementCount) view.replaceChildren(el("p", { class: "nothing" }, t("gone"))); return; }
     points = [];

@@ -9,7 +9,8 @@ export const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(9)),
 /** status of an answer: done, length (cut), writing, stopped, interrupted (reload, lost server), failed. */
 export const message = (role, content = "") => ({ id: newId(), role, content });
 
-export function newTalk(system = "") {
+/** `system`: null until the first message, then what the settings say. */
+export function newTalk(system = null) {
   return { id: newId(), title: "", named: false, updated: Date.now(), system, session: null, draft: "", messages: [] };
 }
 
@@ -47,17 +48,18 @@ export function titleOf(talk) {
 
 /** Keeps it; false where the browser has no room. Empty ones aren't kept. */
 export function saveTalk(talk) {
-  if (!talk.messages.length && !talk.draft) { forget(talk.id); return true; }
+  if (!talk.messages.length && !talk.draft) { removeTalk(talk.id); return true; }
   talk.title = titleOf(talk);
   try {
     localStorage.setItem(ENTRY + talk.id, JSON.stringify(talk));
-    const { id, title, updated } = talk;
-    writeIndex([{ id, title, updated }, ...listTalks().filter((entry) => entry.id !== id)]);
+    const { id, title, updated } = talk, entries = listTalks(), known = entries.find((entry) => entry.id === id);
+    if (known?.title !== title || known.updated !== updated) {
+      writeIndex([{ id, title, updated }, ...entries.filter((entry) => entry.id !== id)]);
+      emit("talks");
+    }
     return true;
   } catch {
     return false;
-  } finally {
-    emit("talks");
   }
 }
 
