@@ -16,6 +16,11 @@ from pathlib import Path
 from time import perf_counter, sleep
 
 
+def heed() -> None:
+    """A job in the background of a script starts with SIGINT ignored, and so do its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description="Seconds from Ctrl-C to the end, in the middle of a prefill."
@@ -29,7 +34,9 @@ def main() -> None:
         prompt.write_text("The quick brown fox jumps over the lazy dog. " * 400)
         command = [sys.executable, "-m", "mindnano", "generate", options.model, "--prompt-file", str(prompt)]
         for number in range(options.rounds):
-            process = subprocess.Popen([*command, "--ctx", "32K", "--kv", "int8"], stdout=subprocess.DEVNULL)
+            process = subprocess.Popen(
+                [*command, "--ctx", "32K", "--kv", "int8"], stdout=subprocess.DEVNULL, preexec_fn=heed
+            )
             sleep(options.after + 0.37 * number)  # not always at the same place
             running = process.poll() is None
             begin = perf_counter()

@@ -6,7 +6,6 @@ The fast suite runs a few hundred cases, `make test-slow` thousands. A failure p
 import copy
 import json
 import shutil
-import time
 import tracemalloc
 
 import checkpoint_factory as factory
@@ -153,7 +152,6 @@ def one_case(originals, scratch, seed):
     size = sum(p.stat().st_size for p in scratch.iterdir())
     place = scratch / "packed" if kind in ("mixed", "bf16") else scratch
     tracemalloc.start()
-    start = time.monotonic()
     try:
         use(place, rng)
         outcome = "opened"
@@ -164,7 +162,6 @@ def one_case(originals, scratch, seed):
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert peak < size + 100_000_000, f"{peak} bytes for files of {size}"
-    assert time.monotonic() - start < 20
     return outcome
 
 

@@ -9,17 +9,9 @@ from mindnano.cli.app import build
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 COMMANDS = (
-    "demo",
-    "chat",
-    "generate",
-    "serve",
-    "convert",
-    "synth",
-    "bench",
-    "bench kernels",
-    "bench depth",
-    "doctor",
-)
+    "demo", "chat", "generate", "serve", "plan", "convert", "synth", "bench", "bench kernels", "bench depth",
+    "bench memory", "doctor",
+)  # fmt: skip
 HEAD = """\
 # Command line
 

@@ -1,20 +1,17 @@
 """What the commands are made of, without starting the program."""
 
 import io
-import json
-from pathlib import Path
 from typing import get_args
 
 import pytest
 
+from mindnano.bench import reference
 from mindnano.cache.kv import FORMATS, LAYOUTS
 from mindnano.checkpoint import RECIPES
 from mindnano.cli import machine, options, output
 from mindnano.cli.demo import kv_table
 from mindnano.cli.doctor import diagnose
 from tests.cli.make_docs import DOCS, markdown
-
-TABLES = Path(__file__).parents[1] / "data" / "rk3588-tables.json"
 
 
 def test_the_docs_are_current():
@@ -30,7 +27,7 @@ def test_the_options_offer_what_there_is():
 def test_the_demos_table_is_the_references():
     """Expanded sizes in MiB by context, as the reference system has them."""
     ours = {row["context"]: row for row in kv_table()}
-    for row in json.loads(TABLES.read_text())["capacity"]:
+    for row in reference.tables()["capacity"]:
         for fmt in ("bf16", "int8"):
             assert ours[row["context"]][f"expanded_{fmt}"] == row[fmt]["kv_mib"]
 

@@ -1,17 +1,8 @@
 """The terminal chat: Markdown while it comes, progress, Ctrl-C, history, and a server as the partner."""
 
 import io
-import os
-import pty
 import re
-import select
-import signal
 import stat
-import struct
-import sys
-import termios
-import time
-from fcntl import ioctl
 from itertools import pairwise
 
 import pyte
@@ -23,7 +14,7 @@ from rich.console import Console
 from mindnano.checkpoint import tiny
 from mindnano.cli.output import duration
 from mindnano.cli.talk import markdown
-from tests.cli.test_commands import NOTE, environment, run
+from tests.cli.program import NOTE, Terminal, run
 from tests.serving import Served
 
 TEXT = """# Title
@@ -134,40 +125,9 @@ def test_durations(seconds, text):
     assert duration(seconds) == text
 
 
-class Talk:
+def talk_at(home, *arguments):
     """`mindnano chat` on a terminal that can move its cursor."""
-
-    def __init__(self, home, *arguments):
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            own = {"TERM": "xterm", "HOME": str(home), "XDG_STATE_HOME": "", "XDG_DATA_HOME": ""}
-            os.execve(
-                sys.executable,
-                [sys.executable, "-m", "mindnano", "chat", *map(str, arguments)],
-                environment() | own,
-            )
-        ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 90, 0, 0))
-        self.seen = ""
-
-    def wait_for(self, pattern, timeout=60):
-        until = time.monotonic() + timeout
-        while not (found := re.search(pattern, self.seen)):
-            assert time.monotonic() < until, f"no {pattern} in {self.seen[-3000:]!r}"
-            if select.select([self.fd], [], [], 0.5)[0]:
-                self.seen += os.read(self.fd, 65536).decode(errors="replace")
-        self.seen = self.seen[found.end() :]
-        return found
-
-    def type(self, text):
-        os.write(self.fd, text.encode())
-
-    def end(self):
-        try:
-            while os.read(self.fd, 65536):
-                pass
-        except OSError:
-            pass
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+    return Terminal("chat", *arguments, TERM="xterm", HOME=str(home), XDG_STATE_HOME="", XDG_DATA_HOME="")
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +138,7 @@ def packed(tmp_path_factory):
 
 
 def test_on_a_terminal(packed, tmp_path):
-    talk = Talk(tmp_path, packed, "--ctx", "16K", "--max-tokens", 8, "--ignore-eos")
+    talk = talk_at(tmp_path, packed, "--ctx", "16K", "--max-tokens", 8, "--ignore-eos")
     talk.wait_for(">>> ")
     talk.type("x " * 7000 + "\n")
     talk.wait_for(r"reading .*\d+/14\d{3}.* tokens")
@@ -245,7 +205,7 @@ def test_a_server_as_the_partner(server, tmp_path):
 
 
 def test_ctrl_c_stops_the_servers_answer(server, tmp_path):
-    talk = Talk(tmp_path, "--url", server.url, "--max-tokens", 8, "--ignore-eos")
+    talk = talk_at(tmp_path, "--url", server.url, "--max-tokens", 8, "--ignore-eos")
     talk.wait_for(">>> ")
     talk.type("x " * 7000 + "\n")
     talk.wait_for(r"reading .*\d+/14\d{3}.* tokens")
@@ -255,13 +215,14 @@ def test_ctrl_c_stops_the_servers_answer(server, tmp_path):
     talk.type("/clear\n")
     talk.type("short\n")
     talk.wait_for("cut at --max-tokens", timeout=20)
+    talk.wait_for(">>> ")  # before it, the terminal itself takes a Ctrl-D, and it is lost
     talk.type("\x04")
     assert talk.end() == 0
 
 
 def test_a_server_that_goes(packed, tmp_path):
     served = Served(tmp_path / "log", packed, "--ctx", "8K").start()
-    talk = Talk(tmp_path, "--url", served.url, "--max-tokens", 5000, "--ignore-eos", "--plain")
+    talk = talk_at(tmp_path, "--url", served.url, "--max-tokens", 5000, "--ignore-eos", "--plain")
     talk.wait_for(">>> ")
     talk.type("hello\n")
     talk.wait_for(r"hello\r\n.{20}")
@@ -295,20 +256,8 @@ def test_a_users_error_is_one_line(arguments, words):
 
 def test_a_long_prompt_of_generate_shows_its_progress(packed, tmp_path):
     (tmp_path / "prompt").write_text("x " * 7000)
-    pid, fd = pty.fork()
-    if pid == 0:
-        arguments = [
-            "-m", "mindnano", "generate", packed, "--prompt-file", tmp_path / "prompt", "--ctx", "16K",
-        ]  # fmt: skip
-        os.execve(sys.executable, [sys.executable, *map(str, arguments)], environment() | {"TERM": "xterm"})
-    seen = ""
-    while not re.search(r"reading .*\d+/14000.* tokens .*\d+ s left", seen):
-        seen += os.read(fd, 65536).decode(errors="replace")
-    os.kill(pid, signal.SIGINT)
-    try:
-        while data := os.read(fd, 65536):
-            seen += data.decode(errors="replace")
-    except OSError:
-        pass
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
-    assert "Traceback" not in seen
+    talk = Terminal("generate", packed, "--prompt-file", tmp_path / "prompt", "--ctx", "16K", TERM="xterm")
+    talk.wait_for(r"reading .*\d+/14000.* tokens .*\d+ s left")
+    talk.type("\x03")
+    assert talk.end() == 130
+    assert "Traceback" not in talk.seen

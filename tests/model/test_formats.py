@@ -7,7 +7,6 @@ and then, in a few rows by much, and those say nothing about the format.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import numpy as np
@@ -15,6 +14,7 @@ import pytest
 import safetensors.numpy
 
 from mindnano import LLM
+from mindnano.bench import reference
 from mindnano.cache.kv import kv_bytes_per_token
 from mindnano.cache.slots import Slot, kv_bytes
 from mindnano.checkpoint import load_config
@@ -182,9 +182,9 @@ def test_int4_experts_are_taken_over_bit_for_bit():
 
 def test_expanded_sizes_are_the_reference_tables():
     config = load_config(DATA / "ling-3.0-tiny.config.json")
-    table = json.loads((DATA / "rk3588-tables.json").read_text())
-    assert len(table["capacity"]) == 6
-    for row in table["capacity"]:
+    capacity = reference.tables()["capacity"]
+    assert len(capacity) == 6
+    for row in capacity:
         for fmt in ("bf16", "int8"):
             assert kv_bytes(config, "expanded", fmt, row["context"]) == row[fmt]["kv_mib"] << 20
 

@@ -1,7 +1,6 @@
 """Chat templates: Ling's form as published, what transformers offers to templates, what isn't allowed."""
 
 import datetime
-import time
 
 import pytest
 
@@ -233,11 +232,10 @@ def doubling(start, step, shown="1"):
         "{{ 'x' | center(99999999) }}",
     ],
 )
+@pytest.mark.timeout(30)
 def test_templates_that_would_never_end_or_fill_the_memory(source):
-    begin = time.perf_counter()
     with pytest.raises(MindNanoError):
         ChatTemplate(source).render([USER])
-    assert time.perf_counter() - begin < 12
 
 
 def test_a_long_conversation_is_within_the_limits(ling):

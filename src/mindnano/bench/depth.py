@@ -15,6 +15,7 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -103,9 +104,9 @@ def measure(
 def run(
     model: str | None, kv: str = "int8", kv_layout: str = "latent", threads: int | None = None,
     cpus: str = "auto", depths: tuple[int, ...] = DEPTHS, tokens: int = 2048, decode: int = 24,
-    json_output: bool = False,
+    json_output: bool = False, **memory: Any,
 ) -> None:  # fmt: skip
-    """Measure and print a table, or JSON as the last line."""
+    """Measure and print a table, or JSON as the last line. `memory`: memory_reserve, allow_tight, force of LLM."""
     begin = perf_counter()
     llm = LLM(
         model,
@@ -114,6 +115,8 @@ def run(
         kv_layout=kv_layout,
         threads=threads,
         cpus=cpus,
+        cache_budget=0,
+        **memory,
     )
     ready = perf_counter() - begin
     rss_ready = rss_mib()

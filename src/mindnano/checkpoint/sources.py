@@ -6,7 +6,7 @@ Spellings: the official ones of Ling 3 and Kimi-Linear, and those transformers g
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -85,6 +85,11 @@ class Source:
     def experts(self, item: Experts) -> dict[str, list[Part]]:
         """ "gate", "up" and "down", each one part an expert."""
         return self._experts[item.name]
+
+    def arrays(self) -> Iterator[np.ndarray]:
+        """The dense matrices that are used, in place."""
+        groups = [*self._parts.values(), *(p for kinds in self._experts.values() for p in kinds.values())]
+        return (part.array for parts in groups for part in parts if isinstance(part, DensePart))
 
     def close(self) -> None:
         """Drops every reference to the mapped files."""

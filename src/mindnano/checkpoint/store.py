@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -49,6 +50,9 @@ class WeightStore(Protocol):
 
     def embedding(self) -> tuple[np.ndarray, np.ndarray | None, str]:
         """(rows [V, hidden], scales [V] or None, "fp32" | "bf16" | "fp16" | "int8"); 16-bit ones as bits."""
+
+    def read_all(self) -> None:
+        """Brings all weights into memory, where they otherwise come as they are used."""
 
     def close(self) -> None:
         """Drops the store's own references; it cannot be asked for anything afterwards."""
@@ -122,6 +126,10 @@ class PackedStore(_Items):
         rows = layout.gate_up_rows(item.intermediate)
         return ExpertMatrices(self._matrix(name + ".gate_up", rows, item.hidden), None, None, down)
 
+    def read_all(self) -> None:
+        for array in self._tensors.values():
+            read_pages(array)
+
     def close(self) -> None:
         self._tensors = {}
 
@@ -143,6 +151,10 @@ class NativeStore(_Items):
         super().__init__(source.config)
         self._source = source
         self._packer = Packer(source)
+
+    def read_all(self) -> None:
+        for array in self._source.arrays():
+            read_pages(array)
 
     def close(self) -> None:
         self._source.close()
@@ -191,6 +203,12 @@ class NativeStore(_Items):
         assert isinstance(item, Embedding)
         (part,) = self._source.parts(item)
         return part.dense(part.form), None, part.form
+
+
+def read_pages(array: np.ndarray) -> None:
+    """Reads one byte of each page."""
+    flat = array.reshape(-1).view(np.uint8)
+    flat[:: mmap.PAGESIZE].max(initial=0)
 
 
 def _part(part: Part) -> Matrix:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError
 
 from mindnano import __version__
-from mindnano.cli import bench, chat, convert, demo, doctor, generate, help, serve, synth
+from mindnano.cli import bench, chat, convert, demo, doctor, generate, help, plan, serve, synth
 from mindnano.cli.options import OPTIONS
 from mindnano.errors import MindNanoError
 
@@ -37,10 +37,11 @@ def build() -> App:
     app.command(chat.chat, sort_key=1)
     app.command(generate.generate, sort_key=2)
     app.command(serve.serve, sort_key=3)
-    app.command(convert.convert, sort_key=4)
-    app.command(synth.synth, sort_key=5)
-    app.command(bench.build(sort_key=6))
-    app.command(doctor.doctor, sort_key=7)
+    app.command(plan.plan, sort_key=4)
+    app.command(convert.convert, sort_key=5)
+    app.command(synth.synth, sort_key=6)
+    app.command(bench.build(sort_key=7))
+    app.command(doctor.doctor, sort_key=8)
     return app
 
 

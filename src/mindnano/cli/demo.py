@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from mindnano.cli.options import Json
+from mindnano.cli.options import RESERVE, AllowTight, Json, MemoryReserve
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from mindnano.engine.llm import LLM
+
+    Open = Callable[..., LLM]
 
 CONTEXTS = tuple(8192 << step for step in range(6))
 KINDS = (("expanded", "bf16"), ("expanded", "int8"), ("latent", "bf16"), ("latent", "int8"))
@@ -24,14 +28,17 @@ CONTEXT = 2048
 PROMPT, ANSWER = 600, 48  # tokens
 
 
-def demo(*, json: Json = False) -> int:
+def demo(
+    *, memory_reserve: MemoryReserve = RESERVE, allow_tight: AllowTight = False, json: Json = False
+) -> int:
     """Show what MindNano does: convert a checkpoint, run it, compare KV caches. Needs no download."""
     from mindnano.cli import output
 
     begin = perf_counter()
     screen = output.console(stderr=json)
     with tempfile.TemporaryDirectory(prefix="mindnano-demo-") as folder:
-        results = _run(Path(folder), screen)
+        open_model = partial(_open, memory_reserve=memory_reserve, allow_tight=allow_tight)
+        results = _run(Path(folder), screen, open_model)
     results["kv_mib"] = kv_table()
     _print_kv(screen, results["kv_mib"])
     results["seconds"] = round(perf_counter() - begin, 2)
@@ -44,7 +51,7 @@ def demo(*, json: Json = False) -> int:
     return 0 if agree else 1  # then this installation is broken
 
 
-def _run(folder: Path, screen: Console) -> dict[str, Any]:
+def _run(folder: Path, screen: Console, open_model: Open) -> dict[str, Any]:
     """The steps on a model made on the spot; prints as it goes."""
     from mindnano.checkpoint import convert
     from mindnano.cli import demo_checkpoint
@@ -70,8 +77,8 @@ def _run(folder: Path, screen: Console) -> dict[str, Any]:
         "checkpoint_bytes": size,
         "packed_bytes": packed_size,
     }
-    results |= _generate(packed, screen)
-    results |= _compare(source, packed, screen)
+    results |= _generate(packed, screen, open_model)
+    results |= _compare(source, packed, screen, open_model)
     return results
 
 
@@ -86,7 +93,7 @@ def _prompt(llm: LLM, tokens: int) -> list[int]:
     return (once * (tokens // len(once) + 1))[:tokens]
 
 
-def _generate(packed: Path, screen: Console) -> dict[str, Any]:
+def _generate(packed: Path, screen: Console, open_model: Open) -> dict[str, Any]:
     from mindnano import SamplingParams
     from mindnano.cli.output import one_line, speeds
 
@@ -96,7 +103,7 @@ def _generate(packed: Path, screen: Console) -> dict[str, Any]:
         max_tokens=ANSWER, temperature=1.0, top_p=0.95, top_k=20, seed=7, ignore_eos=True
     )
     begin = perf_counter()
-    with _open(packed) as llm:
+    with open_model(packed) as llm:
         opened = perf_counter() - begin
         screen.print(f"ready after {opened * 1e3:.0f} ms, {llm.describe()['isa']} kernels")
         prompt = _prompt(llm, PROMPT)
@@ -111,7 +118,7 @@ def _generate(packed: Path, screen: Console) -> dict[str, Any]:
         screen.print(speeds(done.timings), style="dim")
     blocks = {}
     for block in (64, 512):
-        with _open(packed, prefill_block=block) as llm:
+        with open_model(packed, prefill_block=block) as llm:
             blocks[block] = llm.generate(_prompt(llm, PROMPT), greedy).token_ids
     equal = blocks[64] == blocks[512] == answers["greedy"]["token_ids"]
     screen.print(
@@ -125,16 +132,16 @@ def _generate(packed: Path, screen: Console) -> dict[str, Any]:
     }
 
 
-def _compare(source: Path, packed: Path, screen: Console) -> dict[str, Any]:
+def _compare(source: Path, packed: Path, screen: Console, open_model: Open) -> dict[str, Any]:
     """What the packed weights change, then, with those weights, what each KV cache changes."""
     _title(screen, 3, "What smaller weights and a smaller KV cache change")
-    with _open(source, kv="fp32", recipe="native") as llm:
+    with open_model(source, kv="fp32", recipe="native") as llm:
         prompt = _prompt(llm, PROMPT)
         stored = llm.logits(prompt)
-    with _open(packed, kv="fp32") as llm:
+    with open_model(packed, kv="fp32") as llm:
         exact = llm.logits(prompt)
     weights = agreement(stored, exact)
-    rows = [_measure(packed, prompt, exact, layout, kv) for layout, kv in KINDS]
+    rows = [_measure(open_model, packed, prompt, exact, layout, kv) for layout, kv in KINDS]
     screen.print(
         f"mixed weights against the stored ones: KL divergence {weights['kl']:.1e}, the same likeliest token "
         f"at {weights['same_top']:.0%} of {PROMPT} positions (random weights are harder to "
@@ -147,11 +154,13 @@ def _compare(source: Path, packed: Path, screen: Console) -> dict[str, Any]:
     return {"weights": weights, "kv": rows}
 
 
-def _measure(packed: Path, prompt: list[int], exact: Any, layout: str, kv: str) -> dict[str, Any]:
+def _measure(
+    open_model: Open, packed: Path, prompt: list[int], exact: Any, layout: str, kv: str
+) -> dict[str, Any]:
     """Size, agreement with `exact` and speed of one KV kind."""
     from mindnano import SamplingParams
 
-    with _open(packed, kv=kv, kv_layout=layout) as llm:
+    with open_model(packed, kv=kv, kv_layout=layout) as llm:
         close = agreement(exact, llm.logits(prompt))
         timings = llm.generate(
             prompt, SamplingParams(max_tokens=ANSWER, temperature=0, ignore_eos=True)

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from mindnano.cli.options import EngineOptions, Json, Model, SamplingOptions
 from mindnano.errors import MindNanoError
+from mindnano.textfile import read_text
 
 MOST_PROMPT = 64 << 20  # bytes
 
@@ -80,15 +81,4 @@ def _prompt(prompt: str | None, file: str | None) -> str:
         return prompt
     if file is None and sys.stdin.isatty():
         raise MindNanoError("no prompt: use --prompt TEXT, --prompt-file FILE or standard input")
-    name = "standard input" if file in (None, "-") else str(file)
-    if file in (None, "-"):
-        data = sys.stdin.buffer.read(MOST_PROMPT + 1)
-    else:
-        with Path(str(file)).open("rb") as handle:
-            data = handle.read(MOST_PROMPT + 1)
-    if len(data) > MOST_PROMPT:
-        raise MindNanoError(f"{name}: more than {MOST_PROMPT >> 20} MiB, which no context holds")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise MindNanoError(f"{name}: not UTF-8 at byte {error.start}, expected text") from None
+    return read_text(None if file in (None, "-") else Path(str(file)), MOST_PROMPT, "--prompt-file")

@@ -22,6 +22,9 @@ KVLayout = Literal["latent", "expanded"]
 Recipe = Literal["mixed", "w4", "w8", "bf16", "native"]
 Device = Literal["auto", "cpu"]
 
+# Equal to engine.memory.DEFAULT_RESERVE and DEFAULT_CACHE, likewise.
+RESERVE, CACHE = 512 << 20, 512 << 20
+
 OPTIONS = Group("Options", sort_key=0)
 ENGINE = Group("Engine", sort_key=2)
 SAMPLING = Group("Sampling", sort_key=1)
@@ -77,6 +80,46 @@ Cpus = Annotated[
 ]
 
 
+MemoryReserve = Annotated[
+    int,
+    Parameter(
+        group=ENGINE,
+        converter=size_in_bytes,
+        metavar="SIZE",
+        help="Memory to leave to others, such as 512MiB.",
+        show_default="512MiB",
+    ),
+]
+CacheBudget = Annotated[
+    int,
+    Parameter(
+        group=ENGINE,
+        converter=size_in_bytes,
+        metavar="SIZE",
+        help="Memory for what later prompts can reuse of earlier ones; 0: none.",
+        show_default="512MiB",
+    ),
+]
+AllowTight = Annotated[
+    bool,
+    Parameter(
+        group=ENGINE,
+        negative="",
+        help="Start also where less than the reserve would be left.",
+        show_default=False,
+    ),
+]
+Force = Annotated[
+    bool,
+    Parameter(
+        group=ENGINE,
+        negative="",
+        help="Allow more context than the model was trained for.",
+        show_default=False,
+    ),
+]
+
+
 @Parameter(name="*", group=ENGINE)
 @dataclass(frozen=True)
 class EngineOptions:
@@ -106,25 +149,10 @@ class EngineOptions:
     device: Annotated[str, Parameter(converter=device, metavar="auto|cpu", help="Where attention runs.")] = (
         "auto"
     )
-    memory_reserve: Annotated[
-        int,
-        Parameter(
-            converter=size_in_bytes,
-            metavar="SIZE",
-            help="Memory to leave to others, such as 512MiB.",
-            show_default="512MiB",
-        ),
-    ] = 512 << 20
-
-    cache_budget: Annotated[
-        int,
-        Parameter(
-            converter=size_in_bytes,
-            metavar="SIZE",
-            help="Memory for prefixes that later requests can reuse; 0: none.",
-            show_default="256MiB",
-        ),
-    ] = 256 << 20
+    memory_reserve: MemoryReserve = RESERVE
+    cache_budget: CacheBudget = CACHE
+    allow_tight: AllowTight = False
+    force: Force = False
 
     def open(self, model: str | None, **more: Any) -> LLM:
         from mindnano import LLM
@@ -140,6 +168,8 @@ class EngineOptions:
             device=self.device,
             memory_reserve=self.memory_reserve,
             cache_budget=self.cache_budget,
+            allow_tight=self.allow_tight,
+            force=self.force,
             **more,
         )
 

@@ -203,4 +203,7 @@ def _settings(
 def _slots(model: str | None, engine: EngineOptions) -> int:
     from mindnano.server.slots import slots_for
 
-    return slots_for(model, engine.recipe, engine.kv_layout, engine.kv, engine.ctx, engine.memory_reserve)
+    return slots_for(
+        model, engine.recipe, engine.kv_layout, engine.kv, engine.threads, engine.cache_budget, engine.ctx,
+        0 if engine.allow_tight else engine.memory_reserve,
+    )  # fmt: skip

@@ -185,6 +185,10 @@ class LLM:
         self.__dict__.pop("_model", None)
         self.__dict__.pop("_files", None)
 
+    def read_weights(self) -> None:
+        """Bring all weights into memory now, so that the first requests don't wait for the disk."""
+        self._files.weights.read_all()
+
     def generate(self, prompt: str | Seq[int], params: SamplingParams | None = None) -> Completion:
         """Complete `prompt`, text or token ids."""
         stream = self.stream(prompt, params)

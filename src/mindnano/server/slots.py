@@ -7,7 +7,7 @@ from dataclasses import replace
 from mindnano import kernels
 from mindnano.checkpoint import summarize
 from mindnano.engine.llm import DEFAULT_BLOCK
-from mindnano.engine.memory import DEFAULT_CACHE, Available, Setup, available
+from mindnano.engine.memory import Available, Setup, available
 from mindnano.engine.memory.fit import largest_context
 
 MOST = 4  # slots
@@ -28,12 +28,12 @@ def choose_slots(setup: Setup, context: int | str, memory: Available, reserve: i
 
 
 def slots_for(
-    model: str | None, recipe: str | None, layout: str, fmt: str, context: int | str, reserve: int
-) -> int:
+    model: str | None, recipe: str | None, layout: str, fmt: str, threads: int | None, cache_budget: int,
+    context: int | str, reserve: int,
+) -> int:  # fmt: skip
     """`choose_slots` for a model that isn't opened yet."""
-    summary = summarize(model, recipe)
-    setup = Setup(
-        config=summary.config, weights=summary.nbytes, layout=layout, fmt=fmt, slots=1, block=DEFAULT_BLOCK,
-        threads=kernels.threads(), cache_budget=DEFAULT_CACHE,
+    setup = Setup.of(
+        summarize(model, recipe), layout=layout, fmt=fmt, slots=1, block=DEFAULT_BLOCK,
+        threads=threads or kernels.threads(), cache_budget=cache_budget,
     )  # fmt: skip
     return choose_slots(setup, context, available(), reserve)

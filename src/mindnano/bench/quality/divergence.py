@@ -18,6 +18,7 @@ from mindnano.bench.quality.variants import Reader, facts, label, log_softmax
 from mindnano.bench.records import Divergence
 from mindnano.engine.llm import LLM
 from mindnano.errors import MindNanoError
+from mindnano.textfile import read_text
 
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 POSITIONS = 32  # judged before each length
@@ -99,7 +100,7 @@ def _counter(llm: LLM) -> Callable[[str], int]:
 def _from_files(llm: LLM, files: Sequence[Path], count: int, tokens: int) -> tuple[str, list[list[int]]]:
     whole: list[int] = []
     for path in files:
-        whole += llm.tokenizer.encode(read_text(path))
+        whole += llm.tokenizer.encode(read_text(path, MOST_TEXT, "--text"))
     if len(whole) < count * tokens:
         raise MindNanoError(
             f"--text: {len(whole)} tokens in all, expected {count} segments of {tokens}; give more text, fewer "
@@ -108,18 +109,3 @@ def _from_files(llm: LLM, files: Sequence[Path], count: int, tokens: int) -> tup
     stride = (len(whole) - tokens) // max(1, count - 1) if count > 1 else 0
     names = ", ".join(path.name for path in files)
     return names, [whole[at * stride : at * stride + tokens] for at in range(count)]
-
-
-def read_text(path: Path) -> str:
-    """A text file's content. Raises MindNanoError for what is no UTF-8 text, or too large."""
-    try:
-        with path.open("rb") as handle:
-            data = handle.read(MOST_TEXT + 1)
-    except OSError as error:
-        raise MindNanoError(f"--text {path}: {error.strerror}") from None
-    if len(data) > MOST_TEXT:
-        raise MindNanoError(f"--text {path}: more than {MOST_TEXT >> 20} MiB")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise MindNanoError(f"--text {path}: not UTF-8 at byte {error.start}, expected text") from None

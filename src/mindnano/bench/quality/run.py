@@ -17,6 +17,7 @@ from mindnano.bench.records import Divergence, Judged, Parting, Results, Retriev
 from mindnano.engine.llm import LLM
 from mindnano.engine.params import SamplingParams
 from mindnano.errors import MindNanoError
+from mindnano.textfile import read_text
 
 MARGIN = 256  # tokens of context beyond the longest length: answers, the chat template
 
@@ -147,7 +148,11 @@ class _Session:
 
     def _retrieval(self) -> Iterator[Callable[[], None]]:
         plan = self.plan
-        text = "\n".join(map(divergence.read_text, plan.text)) if plan.text else None
+        text = (
+            "\n".join(read_text(path, divergence.MOST_TEXT, "--text") for path in plan.text)
+            if plan.text
+            else None
+        )
         source = ", ".join(path.name for path in plan.text) or f"generated text, seed {plan.seed}"
         noise = retrieval.noise_of(text, plan.seed)
         for task, length, depth, sample in retrieval.questions(

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, get_args
 
 from cyclopts import Parameter
 
-from mindnano.cli.options import Cpus, Json, KVFormat, KVLayout, Model, Threads
+from mindnano.cli.bench.common import choices, sizes
+from mindnano.cli.options import (
+    CACHE,
+    RESERVE,
+    AllowTight,
+    CacheBudget,
+    Cpus,
+    Force,
+    Json,
+    KVFormat,
+    KVLayout,
+    MemoryReserve,
+    Model,
+    Threads,
+)
 from mindnano.units import parse_size
 
 
@@ -39,6 +53,9 @@ def depth(
     kv_layout: Annotated[KVLayout, Parameter(help="Layout of the KV cache.")] = "latent",
     threads: Threads = None,
     cpus: Cpus = "auto",
+    memory_reserve: MemoryReserve = RESERVE,
+    allow_tight: AllowTight = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Prefill and decode speed when the context already holds some tokens."""
@@ -54,6 +71,41 @@ def depth(
         tokens,
         decode,
         json,
+        memory_reserve=memory_reserve,
+        allow_tight=allow_tight,
+        force=force,
+    )
+
+
+def memory(
+    model: Model = None,
+    /,
+    *,
+    contexts: Annotated[str, Parameter(help="Tokens of context; half of them are filled.")] = "8K,16K",
+    kv: Annotated[str, Parameter(help="Formats of the KV cache.")] = "bf16,int8",
+    kv_layout: Annotated[str, Parameter(help="Layouts of the KV cache.")] = "latent,expanded",
+    threads: Threads = None,
+    memory_reserve: MemoryReserve = RESERVE,
+    cache_budget: CacheBudget = CACHE,
+    allow_tight: AllowTight = False,
+    force: Force = False,
+    json: Json = False,
+) -> int:
+    """Planned against measured memory: a fresh process for each context, layout and format. 1 beyond 3 %."""
+    from mindnano.bench.memory import run
+
+    formats = choices(kv, "--kv", get_args(KVFormat))
+    layouts = choices(kv_layout, "--kv-layout", get_args(KVLayout))
+    return run(
+        model,
+        [(layout, fmt) for layout in layouts for fmt in formats],
+        sizes(contexts, "--contexts", least=2),
+        json,
+        threads=threads,
+        memory_reserve=memory_reserve,
+        cache_budget=cache_budget,
+        allow_tight=allow_tight,
+        force=force,
     )
 
 
@@ -71,9 +123,7 @@ def serving(
     answers: Annotated[int, Parameter(help="Tokens of the answers whose speed is compared.")] = 64,
     rounds: Annotated[int, Parameter(help="How often each is measured.")] = 3,
     kv: Annotated[KVFormat, Parameter(help="Format of the KV cache.")] = "int8",
-    threads: Annotated[
-        int | None, Parameter(help="Threads; left out, one a core.", show_default=False)
-    ] = None,
+    threads: Threads = None,
     json: Json = False,
 ) -> None:
     """What sharing a server costs: four answers against one, and a long prompt beside running answers."""

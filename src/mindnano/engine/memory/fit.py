@@ -7,7 +7,7 @@ from typing import Literal
 
 from mindnano.cache.kv import FORMATS, LAYOUTS
 from mindnano.engine.memory.available import Available
-from mindnano.engine.memory.plan import MIB, MemoryPlan, Setup, plan_memory
+from mindnano.engine.memory.plan import MIB, Setup, plan_memory
 from mindnano.errors import MindNanoError, OutOfMemoryError
 
 DEFAULT_RESERVE = 512 << 20
@@ -17,14 +17,14 @@ STEP = 256  # contexts that are chosen for the user are multiples of this
 Verdict = Literal["fits", "tight", "does not fit", "beyond trained context"]
 
 
-def verdict(plan: MemoryPlan, available: int, reserve: int, trained: int) -> Verdict:
+def verdict(need: int, context: int, available: int, reserve: int, trained: int) -> Verdict:
     """tight: fits, but leaves less than the reserve. Beyond what the model was trained for: it would start, but
     nobody has verified what it answers."""
-    if plan.total > available:
+    if need > available:
         return "does not fit"
-    if plan.context > trained:
+    if context > trained:
         return "beyond trained context"
-    return "fits" if plan.total + reserve <= available else "tight"
+    return "fits" if need + reserve <= available else "tight"
 
 
 def largest_context(setup: Setup, available: int, reserve: int, most: int) -> int:

@@ -105,16 +105,25 @@ def plan_memory(setup: Setup, context: int) -> MemoryPlan:
     )
 
 
-def resident(setup: Setup, context: int, tokens: int, checkpoints: int = 0) -> int:
-    """Bytes that are really in memory when one sequence has brought `tokens` tokens through an engine of `context`:
-    pages are taken as they are used. `checkpoints`: bytes that the prefix cache holds. 0 tokens: ready, all weights
-    read, nothing run yet."""
+def resident(setup: Setup, context: int, tokens: int) -> int:
+    """Bytes that are really in memory when one prompt of `tokens` tokens, the first, has gone through an engine of
+    `context`: pages are taken as they are used. 0: ready, all weights read, nothing run yet."""
     plan = plan_memory(setup, context)
     if not tokens:
         return plan.weights + plan.runtime
-    one = plan_memory(setup, tokens)
     rows = kv_bytes(setup.config, setup.layout, setup.fmt, tokens)
-    return plan.weights + plan.runtime + rows + state_bytes(setup.config) + one.scratch + checkpoints
+    scratch = plan_memory(setup, tokens).scratch
+    return (
+        plan.weights + plan.runtime + rows + state_bytes(setup.config) + scratch + kept_bytes(setup, tokens)
+    )
+
+
+def kept_bytes(setup: Setup, tokens: int) -> int:
+    """What the prefix cache keeps of one prompt: its rows and tokens, states at each block's end, logits at its own."""
+    blocks = -(-tokens // setup.block)
+    states = blocks * state_bytes(setup.config) + 4 * setup.config.vocab_size
+    rows = kv_bytes(setup.config, setup.layout, setup.fmt, tokens) + 8 * tokens
+    return min(setup.cache_budget, rows + states)
 
 
 def tokenizer_memory(vocabulary: int, file: int) -> int:

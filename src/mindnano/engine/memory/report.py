@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mindnano.cache.kv import LAYOUTS
+from mindnano.cache.slots import kv_bytes
 from mindnano.engine.memory.available import Available
 from mindnano.engine.memory.fit import Verdict, largest_context, verdict
 from mindnano.engine.memory.plan import MemoryPlan, Setup, plan_memory
@@ -16,12 +17,28 @@ FORMATS = ("bf16", "int8", "fp16")
 
 
 @dataclass(frozen=True)
+class Baseline:
+    """A process's RSS in bytes, measured with a context whose KV cache it holds."""
+
+    context: int
+    rss: int
+
+    def predict(self, setup: Setup, context: int) -> int:
+        """RSS of the same process with another context: what was measured, and what the KV cache grows by."""
+        config, layout, fmt = setup.config, setup.layout, setup.fmt
+        grown = kv_bytes(config, layout, fmt, context) - kv_bytes(config, layout, fmt, self.context)
+        return self.rss + setup.slots * grown
+
+
+@dataclass(frozen=True)
 class Row:
-    """One context x layout x format: its plan, what it leaves (negative: what is missing), and the verdict."""
+    """One context x layout x format: its plan, the bytes that are predicted (the plan's sum, or from a baseline),
+    what they leave (negative: what is missing), and the verdict."""
 
     layout: str
     fmt: str
     plan: MemoryPlan
+    predicted: int
     left: int
     verdict: Verdict
 
@@ -30,6 +47,7 @@ class Row:
             "kv_layout": self.layout,
             "kv_format": self.fmt,
             **self.plan.as_dict(),
+            "predicted": self.predicted,
             "left": self.left,
             "verdict": self.verdict,
         }
@@ -50,6 +68,7 @@ class MemoryReport:
     cache_budget: int
     rows: tuple[Row, ...]
     largest: dict[tuple[str, str], int]
+    baseline: Baseline | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -63,6 +82,7 @@ class MemoryReport:
             "prefill_block": self.block,
             "threads": self.threads,
             "cache_budget": self.cache_budget,
+            "predicted_from": "arithmetic" if self.baseline is None else vars(self.baseline),
             "rows": [row.as_dict() for row in self.rows],
             "largest_context": [
                 {"kv_layout": layout, "kv_format": fmt, "context": context}
@@ -79,16 +99,21 @@ def report(
     contexts: Sequence[int] = CONTEXTS,
     layouts: Sequence[str] = LAYOUTS,
     formats: Sequence[str] = FORMATS,
+    baseline: Baseline | None = None,
 ) -> MemoryReport:
-    """The plan of `setup` for each context, layout and format; `setup`'s own layout and format don't count."""
+    """The plan of `setup` for each context, layout and format; `setup`'s own layout and format don't count.
+
+    `baseline` belongs to one layout and format: with it only these are reported.
+    """
     trained = setup.config.max_position_embeddings
     kinds = [(layout, fmt) for layout in layouts for fmt in formats]
     setups = {kind: replace(setup, layout=kind[0], fmt=kind[1]) for kind in kinds}
 
     def row(context: int, kind: tuple[str, str]) -> Row:
         plan = plan_memory(setups[kind], context)
-        word = verdict(plan, available.nbytes, reserve, trained)
-        return Row(*kind, plan, available.nbytes - plan.total, word)
+        predicted = plan.total if baseline is None else baseline.predict(setups[kind], context)
+        word = verdict(predicted, context, available.nbytes, reserve, trained)
+        return Row(*kind, plan, predicted, available.nbytes - predicted, word)
 
     return MemoryReport(
         recipe=setup.recipe,
@@ -101,4 +126,5 @@ def report(
         cache_budget=setup.cache_budget,
         rows=tuple(row(context, kind) for context in contexts for kind in kinds),
         largest={kind: largest_context(setups[kind], available.nbytes, reserve, trained) for kind in kinds},
+        baseline=baseline,
     )

@@ -141,16 +141,13 @@ class TemplateKwargs(Part):
     enable_thinking: bool | None = None
 
 
-class ChatRequest(Request):
-    """OpenAI's chat completion, with top_k, min_p, repetition_penalty, ignore_eos, chat_template_kwargs, progress,
-    session and continue_final_message (the last message is an answer to go on with) of this server."""
+class AnswerRequest(Request, kw_only=True):
+    """What both kinds of completion can be asked for."""
 
-    messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)]
     model: str | None = None
     stream: bool | None = None
     stream_options: common.StreamOptions | None = None
     max_tokens: common.MaxTokens | None = None
-    max_completion_tokens: common.MaxTokens | None = None
     temperature: common.Temperature | None = None
     top_p: common.TopP | None = None
     top_k: common.TopK | None = None
@@ -163,18 +160,26 @@ class ChatRequest(Request):
     stop: common.Stop | None = None
     ignore_eos: bool | None = None
     logit_bias: dict[str, Annotated[float, Meta(ge=-100, le=100)]] | None = None
+    response_format: ResponseFormat | None = None
+    progress: bool | None = None
+    user: Annotated[str, Meta(max_length=512)] | None = None
+
+
+class ChatRequest(AnswerRequest):
+    """OpenAI's chat completion, with top_k, min_p, repetition_penalty, ignore_eos, chat_template_kwargs, progress,
+    session and continue_final_message (the last message is an answer to go on with) of this server."""
+
+    messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)]
+    max_completion_tokens: common.MaxTokens | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
-    response_format: ResponseFormat | None = None
     tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: TemplateKwargs | None = None
     reasoning_effort: Effort | None = None
     continue_final_message: bool | None = None
-    progress: bool | None = None
     session: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
-    user: Annotated[str, Meta(max_length=512)] | None = None
     safety_identifier: Annotated[str, Meta(max_length=512)] | None = None
     prompt_cache_key: Annotated[str, Meta(max_length=512)] | None = None
     service_tier: Literal["auto", "default"] | None = None
