@@ -11,7 +11,7 @@ FULL    ?= full.mn
 
 TRAINED ?= training/run
 
-.PHONY: help demo test page-test clients soak-server lint oracle fixtures builtin-model test-slow test-full sanitize bench \
+.PHONY: help demo test page-test clients soak soak-server lint oracle fixtures builtin-model test-slow test-full sanitize bench \
   bench-serving dev clean
 
 help:  ## this list
@@ -42,6 +42,9 @@ clients: $(VENV)/.installed  ## further clients (litellm, langchain-openai, llm)
 
 soak-server: $(VENV)/.installed  ## ten minutes of load on the server (MINDNANO_SOAK_SECONDS=n for another time)
 	$(VENV)/bin/python -m pytest -s -m slow tests/server/test_load.py
+
+soak: $(VENV)/.installed  ## an hour of mixed sessions (MINDNANO_SOAK_SECONDS=n for another time)
+	$(VENV)/bin/python -m pytest -s -m slow tests/engine/test_soak.py
 
 bench-serving: $(FULL)  ## four answers against one, a long prompt beside answers, on the full-size model
 	$(VENV)/bin/mindnano bench serving $(FULL)

@@ -1,5 +1,8 @@
 """The engine on a tiny model: what a caller sees of generation, cancelling, limits and errors."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -157,3 +160,25 @@ def test_timings_add_up(llm):
     total = timings.ttft_s + 23 / timings.decode_tok_s
     assert 0 < sum(timings.stage_s.values()) <= total
     assert timings.mla_calls["cpu"] > 0
+
+
+def test_close_gives_everything_back_at_once(path):
+    """Without the garbage collector: what an engine holds is gigabytes, which can't wait for it."""
+    gc.collect()
+    gc.disable()
+    try:
+        llm = LLM(path, context=512, slots=2, cache_budget=4 << 20)
+        llm.generate(PROMPT, GREEDY)
+        for _ in llm.stream(PROMPT + "then", GREEDY):
+            break
+        waiting = llm.submit(llm.request(llm.tokenizer.encode(PROMPT), GREEDY))
+        kept = [llm._scheduler, llm._pool, llm._prefixes, llm._model, llm._files, *llm._prefixes.nodes()]
+        held = [weakref.ref(thing) for thing in kept]
+        del kept
+        llm.close()
+        llm.close()
+        assert [ref() for ref in held if ref() is not None] == []
+        with pytest.raises(MindNanoError, match="closed"):
+            llm.result(waiting)
+    finally:
+        gc.enable()

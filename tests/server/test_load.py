@@ -41,6 +41,7 @@ def test_a_short_load(served):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(SOAK + 300)
 def test_a_long_load(served):
     process = psutil.Process(served.process.pid)
     counts, wrong = load(served.url, clients=16, seconds=SOAK // 5)

@@ -286,6 +286,14 @@ class PrefixCache:
             yield node
             stack.extend(node.children)
 
+    def clear(self) -> None:
+        """Let go of everything; nothing may be pinned or set aside. Nodes know each other both ways, so that otherwise
+        their memory would be given back only when the collector comes by."""
+        for node in list(self.nodes()):
+            node.parent, node.children, node.rows, node.states = None, [], None, None
+        self.root.children = []
+        self.nbytes = 0
+
     def check_integrity(self) -> None:
         """Raises AssertionError unless the bytes add up, every node continues its parent, and no two begin alike."""
         kept = sum(self._bytes(node) for node in self.nodes())

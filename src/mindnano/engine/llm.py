@@ -178,12 +178,14 @@ class LLM:
         self.close()
 
     def close(self) -> None:
-        """Drop the model's mappings and caches; the object can't be used afterwards."""
-        self.__dict__.pop("_scheduler", None)
-        self.__dict__.pop("_pool", None)
-        self.__dict__.pop("_prefixes", None)
-        self.__dict__.pop("_model", None)
-        self.__dict__.pop("_files", None)
+        """End what runs, and give all memory and the model's mapping back; the object can't be used afterwards."""
+        scheduler = self.__dict__.pop("_scheduler", None)
+        if scheduler is None:
+            return
+        scheduler.abort(MindNanoError("the engine was closed"))
+        self._prefixes.clear()
+        for name in ("_pool", "_prefixes", "_model", "_files"):
+            self.__dict__.pop(name, None)
 
     def read_weights(self) -> None:
         """Bring all weights into memory now, so that the first requests don't wait for the disk."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from time import perf_counter
 from typing import Literal
 
@@ -63,7 +64,7 @@ class Scheduler:
         self.running: list[Sequence] = []
         self.seconds = {"prefill": 0.0, "decode": 0.0}  # of work, by kind
         self._pace = Pace()
-        self._turns = Turns(self._tokens_left)
+        self._turns = Turns(partial(tokens_left, prefixes))  # not a method: a cycle would outlive `close`
         self._guest_scratch = Workspace()
 
     def submit(self, sequence: Sequence) -> None:
@@ -124,13 +125,6 @@ class Scheduler:
         else:
             sequence.pieces = self._prefill(sequence, slot)
         self.running.append(sequence)
-
-    def _tokens_left(self, sequence: Sequence) -> int:
-        """Tokens of a prompt that are still to be computed."""
-        done = sequence.slot.length if sequence.slot is not None and sequence.started is not None else None
-        if done is None:
-            done = self.prefixes.find(sequence.prompt).reused
-        return len(sequence.prompt) - done
 
     def _prefill(self, sequence: Sequence, slot: Slot) -> Iterator[F32 | None]:
         """What no checkpoint has of the prompt, block by block, leaving checkpoints on the way; at last the logits
@@ -250,6 +244,14 @@ class Scheduler:
             if sequence.slot is not None:
                 self.pool.give_back(sequence.slot)
                 sequence.slot = None
+
+
+def tokens_left(prefixes: PrefixCache, sequence: Sequence) -> int:
+    """Tokens of a prompt that are still to be computed."""
+    done = sequence.slot.length if sequence.slot is not None and sequence.started is not None else None
+    if done is None:
+        done = prefixes.find(sequence.prompt).reused
+    return len(sequence.prompt) - done
 
 
 def checkpoints(sequence: Sequence, begin: int, end: int) -> dict[int, tuple[float, bool]]:
