@@ -13,12 +13,16 @@ from pathlib import Path
 TEMPORARY = ".saving-"
 
 
+class NotSyncedError(OSError):
+    """The file is in its place and whole, but its folder couldn't be synced: a power failure may undo that."""
+
+
 @contextlib.contextmanager
 def new_file(path: Path, replace: bool) -> Iterator[int]:
     """A descriptor to write; when the block ends without an exception the file is synced and takes `path`'s place.
 
     Raises FileExistsError at the end where `path` is there and `replace` is false, and OSError where the system
-    refuses; `path` is then as it was. What a killed process left is removed by the next one.
+    refuses; `path` is then as it was, unless it is a NotSyncedError. What a killed process left is removed by the next.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     sweep(path.parent)
@@ -34,7 +38,10 @@ def new_file(path: Path, replace: bool) -> Iterator[int]:
             raise
     finally:
         os.close(fd)
-    sync_folder(path.parent)
+    try:
+        sync_folder(path.parent)
+    except OSError as error:
+        raise NotSyncedError(error.errno, error.strerror) from error
 
 
 def write_all(fd: int, parts: Iterable[bytes | memoryview]) -> None:
@@ -98,4 +105,5 @@ def _place(temporary: Path, path: Path, replace: bool) -> None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
         temporary.replace(path)
         return
-    temporary.unlink()
+    with contextlib.suppress(OSError):  # `path` is there: the next one sweeps
+        temporary.unlink()

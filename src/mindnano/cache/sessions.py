@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 import msgspec
 
 from mindnano.cache import snapshot
+from mindnano.cache.atomic import sync_folder
 from mindnano.cache.prefix import Piece
 from mindnano.cache.saved import SavedPieces
 from mindnano.cache.slots import SlotPool
@@ -148,6 +150,10 @@ class SessionStore:
             ) from None
         except OSError as error:
             raise SessionStorageError(f"{_what(name)}: can't be removed ({error.strerror})") from error
+        with contextlib.suppress(
+            OSError
+        ):  # it is gone; that it stays so after a power failure is all this adds
+            sync_folder(self.folder)
 
     def _path(self, name: str) -> Path:
         digest = hashlib.blake2b(check_name(name).encode(), digest_size=16).hexdigest()

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from mindnano.cache.atomic import new_file, write_all
+from mindnano.cache.atomic import NotSyncedError, new_file, write_all
 from mindnano.cache.prefix import Piece
 from mindnano.errors import (
     MindNanoError,
@@ -277,6 +277,10 @@ def _write(path: Path, header: Header, blobs: Iterator[memoryview], what: str, r
             nbytes = os.fstat(fd).st_size
     except FileExistsError:
         raise SessionExistsError(f"session {header.name!r}: there is one of that name already") from None
+    except NotSyncedError as error:
+        raise SessionStorageError(
+            f"{what}: is saved, but {path.parent} can't be synced ({error.strerror}); a power failure may undo it"
+        ) from error
     except OSError as error:
         raise SessionStorageError(
             f"{what}: could not be saved in {path.parent} ({error.strerror}); an older one is untouched"
