@@ -78,7 +78,9 @@ def test_what_is_tight_or_beyond_starts_only_when_asked():
     assert choose_context(setup(), 262144, plenty, 0, force=True) == 262144
 
 
-@pytest.mark.parametrize("command", ["generate", "chat", "serve", "bench depth", "bench memory"])
+@pytest.mark.parametrize(
+    "command", ["generate", "chat", "serve", "bench depth", "bench memory", "bench reuse"]
+)
 def test_every_command_that_opens_a_model_has_the_ways_out(command):
     text = run(*command.split(), "--help").stdout.decode()
     assert "--allow-tight" in text

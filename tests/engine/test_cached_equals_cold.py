@@ -100,8 +100,8 @@ def test_cached_equals_cold(path, kind, seed, rounds, tmp_path, monkeypatch):
         for _ in range(rounds):
             prompts = history.some()
             answers = warm.generate_many(prompts, SHORT)
-            prompt, answer = leave(warm, history)
-            for prompt, a in zip([*prompts, prompt], [*answers, answer], strict=True):
+            last, answer = leave(warm, history)
+            for prompt, a in zip([*prompts, last], [*answers, answer], strict=True):
                 b = cold.generate(prompt, SHORT)
                 assert b.timings.cached_tokens == 0
                 reused += a.timings.cached_tokens

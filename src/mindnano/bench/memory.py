@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mindnano.bench.depth import zipf_tokens
+from mindnano.bench.report.table import Table
 from mindnano.errors import EngineError
 
 MIB = 1 << 20
@@ -38,9 +39,15 @@ class Resident:
     @property
     def error(self) -> float:
         """The larger of the two relative differences, with its sign."""
-        ready = self.planned_ready / self.measured_ready - 1
-        peak = self.planned_peak / self.measured_peak - 1
-        return max(ready, peak, key=abs)
+        return max(self.ready_error, self.peak_error, key=abs)
+
+    @property
+    def ready_error(self) -> float:
+        return self.planned_ready / self.measured_ready - 1
+
+    @property
+    def peak_error(self) -> float:
+        return self.planned_peak / self.measured_peak - 1
 
 
 def measure(model: str | None, kv_layout: str, kv: str, context: int, **engine: Any) -> Resident:
@@ -85,44 +92,53 @@ def _status(name: str) -> int:
     raise EngineError(f"/proc/self/status: has no {name}; this measurement needs Linux")
 
 
+def table(found: Sequence[Resident], title: str, synthetic: bool) -> Table:
+    columns = (
+        "cache",
+        "context",
+        "prompt",
+        "ready planned",
+        "measured",
+        "peak planned",
+        "measured",
+        "differ by",
+    )
+    rows = [
+        [
+            f"{one.kv_layout} {one.kv_format}", f"{one.context}", f"{one.tokens}",
+            *(f"{size / MIB:,.0f}" for size in (
+                one.planned_ready, one.measured_ready, one.planned_peak, one.measured_peak)),
+            f"{one.ready_error:+.1%} / {one.peak_error:+.1%}",
+        ]
+        for one in found
+    ]  # fmt: skip
+    notes = ["MiB. peak: until the prompt has gone through, with the prefix checkpoints that it leaves."]
+    return Table(title, columns, rows, ["synthetic weights"] if synthetic else [], notes)
+
+
 def run(
     model: str | None,
     kinds: Sequence[tuple[str, str]],
     contexts: Sequence[int],
     json_output: bool,
+    markdown: bool = False,
     **engine: Any,
 ) -> int:
     """Measure and print; 1 where plan and measurement differ by more than 3 %."""
-    from rich.table import Table
-
+    from mindnano.checkpoint import summarize
     from mindnano.cli import output
 
-    found = []
+    found, summary = [], summarize(model, None)
     for context in contexts:
         for layout, fmt in kinds:
             found.append(measure(model, layout, fmt, context, **engine))
             output.note(f"{layout} {fmt} {context}: {found[-1].error:+.1%}")
     if json_output:
         rows = [asdict(r) | {"error": r.error} for r in found]
-        output.print_json({"command": "bench memory", "model": model or "built-in", "rows": rows})
+        head = {"command": "bench memory", "model": summary.name, "synthetic": summary.synthetic}
+        output.print_json(head | {"rows": rows})
     else:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in (
-            "context",
-            "cache",
-            "ready planned",
-            "measured",
-            "peak planned",
-            "measured",
-            "differ by",
-        ):
-            table.add_column(name, justify="left" if name == "cache" else "right", no_wrap=True)
-        for r in found:
-            sizes = (r.planned_ready, r.measured_ready, r.planned_peak, r.measured_peak)
-            numbers = (f"{size / MIB:,.0f}" for size in sizes)
-            table.add_row(str(r.context), f"{r.kv_layout} {r.kv_format}", *numbers, f"{r.error:+.1%}")
-        output.console().print(table)
-        print("MiB. peak: until a prompt of half the context has gone through.")
+        table(found, f"Planned and measured memory: {summary.recipe}", summary.synthetic).show(markdown)
     return 1 if any(abs(r.error) > LIMIT for r in found) else 0
 
 

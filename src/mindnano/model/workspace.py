@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 Array = Any  # the dtype is the caller's choice
-_MAX_VIEWS = 4096
+_MAX_VIEWS = 1024  # half a megabyte of Python objects
 
 
 class Workspace:

@@ -51,6 +51,16 @@ class Table:
         for note in self.notes:
             console.print(note, markup=False, style="dim")
 
+    def show(self, markdown: bool) -> None:
+        """On stdout: as Markdown, or drawn, on a pipe as wide as its rows."""
+        from rich.console import Console
+
+        if markdown:
+            print(self.markdown())
+            return
+        console = Console(highlight=False)
+        self.print(console if console.is_terminal else Console(highlight=False, width=160))
+
 
 def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -26,5 +26,6 @@ def build(sort_key: int) -> App:
     app.command(engine.kernels, name="kernels", sort_key=6)
     app.command(engine.depth, name="depth", sort_key=7)
     app.command(engine.memory, name="memory", sort_key=8)
-    app.command(engine.serving, name="serving", sort_key=9)
+    app.command(engine.reuse, name="reuse", sort_key=9)
+    app.command(engine.serving, name="serving", sort_key=10)
     return app

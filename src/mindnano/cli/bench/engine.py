@@ -23,6 +23,8 @@ from mindnano.cli.options import (
 )
 from mindnano.units import parse_size
 
+Markdown = Annotated[bool, Parameter(negative="", help="Print the table in Markdown.", show_default=False)]
+
 
 def kernels(
     *,
@@ -89,6 +91,7 @@ def memory(
     cache_budget: CacheBudget = CACHE,
     allow_tight: AllowTight = False,
     force: Force = False,
+    markdown: Markdown = False,
     json: Json = False,
 ) -> int:
     """Planned against measured memory: a fresh process for each context, layout and format. 1 beyond 3 %."""
@@ -101,7 +104,46 @@ def memory(
         [(layout, fmt) for layout in layouts for fmt in formats],
         sizes(contexts, "--contexts", least=2),
         json,
+        markdown,
         threads=threads,
+        memory_reserve=memory_reserve,
+        cache_budget=cache_budget,
+        allow_tight=allow_tight,
+        force=force,
+    )
+
+
+def reuse(
+    model: Model = None,
+    /,
+    *,
+    lengths: Annotated[str, Parameter(help="Tokens of the conversations, one after the other.")] = "4K,16K",
+    answer: Annotated[int, Parameter(help="Tokens of the answer before the follow-up question.")] = 32,
+    kv: Annotated[KVFormat, Parameter(help="Format of the KV cache.")] = "int8",
+    kv_layout: Annotated[KVLayout, Parameter(help="Layout of the KV cache.")] = "latent",
+    threads: Threads = None,
+    cpus: Cpus = "auto",
+    memory_reserve: MemoryReserve = RESERVE,
+    cache_budget: CacheBudget = CACHE,
+    allow_tight: AllowTight = False,
+    force: Force = False,
+    markdown: Markdown = False,
+    json: Json = False,
+) -> int:
+    """A follow-up question against the cold prompt; a session saved, loaded by another process, gone on with.
+    1 where a target is missed."""
+    from mindnano.bench.reuse import run
+
+    return run(
+        model,
+        sizes(lengths, "--lengths", least=128),
+        json,
+        markdown,
+        answer=answer,
+        kv=kv,
+        kv_layout=kv_layout,
+        threads=threads,
+        cpus=cpus,
         memory_reserve=memory_reserve,
         cache_budget=cache_budget,
         allow_tight=allow_tight,
