@@ -20,7 +20,8 @@ Made from `--help` by `tests/cli/make_docs.py`; a test checks that it is current
 Every command exits with 0 when it did its work, 2 after a user's error (one line on stderr, beginning with
 `mindnano:`), 130 after Ctrl-C. `demo` exits with 1 where its checks fail, `bench kernels`
 where a kernel disagrees with its twin, `bench memory` and `bench reuse` where a target is missed. With `--json`,
-the last line of stdout is one JSON object; everything that a synthetic model made says so, there as `"synthetic": true`.
+the last line of stdout is one JSON object; everything that a synthetic model made
+says so, there as `"synthetic": true`.
 """
 
 

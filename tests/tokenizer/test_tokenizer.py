@@ -4,10 +4,12 @@ import dataclasses
 import json
 import threading
 
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mindnano.checkpoint import synthetic, tiny
 from mindnano.errors import MindNanoError
 from mindnano.tokenizer import IncrementalDecoder, Tokenizer
 from tests.tokenizer.conftest import SPECIAL, TEXT
@@ -153,3 +155,20 @@ def test_bad_files_are_refused(spec, config, change, words):
 def test_a_vocabulary_larger_than_the_models_is_refused(spec, config):
     with pytest.raises(MindNanoError, match="another model"):
         Tokenizer(json.dumps(spec).encode(), dataclasses.replace(config, vocab_size=200))
+
+
+def test_words_leave_nothing_behind():
+    """Thousands of new words, over tokenizers that come and go."""
+    shape = tiny.config()
+    data = synthetic.extras(shape).tokenizer_json
+
+    def use(number):
+        tokenizer = Tokenizer(data, shape)
+        for word in range(6000):
+            tokenizer.encode(f"w{number * 6000 + word}x")
+
+    use(0)
+    before = psutil.Process().memory_info().rss
+    for number in range(1, 4):
+        use(number)
+    assert psutil.Process().memory_info().rss - before < 6 << 20  # 1.2 KB a word otherwise: 21 MB

@@ -133,6 +133,10 @@ def _load(data: bytes) -> tokenizers.Tokenizer:
     # Left on, these would cut prompts in silence or fill them up.
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    # The library's cache of words takes up to 12 MB beyond any plan, and isn't given back with the tokenizer (0.23).
+    resize_cache = getattr(tokenizer.model, "_resize_cache", None)
+    if resize_cache is not None:
+        resize_cache(0)
     return tokenizer
 
 

@@ -1,6 +1,6 @@
 """What passes through a layer: the workspaces' arrays, the expanded history, the kernels' own scratch.
 
-Mirrors the shapes in `model` and in `native/kernels`; a test holds it against what they really take.
+Mirrors the shapes in `model` and in `native/kernels`; tests/engine/test_scratch.py holds it against what they take.
 """
 
 from __future__ import annotations
