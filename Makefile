@@ -6,13 +6,14 @@ BUILD   ?= build/dev
 SOURCES := pyproject.toml CMakeLists.txt $(shell find native src -name '*.cpp' -o -name '*.hpp' -o -name '*.py') \
            $(shell find src/mindnano/server/page -type f)
 CXX_FILES = $(shell find native -name '*.cpp' -o -name '*.hpp')
+PY_VERSION = $(shell $(VENV)/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 PIP     := -m pip --disable-pip-version-check install -qq
 FULL    ?= full.mn
-
 TRAINED ?= training/run
+ARM     := build/aarch64
 
 .PHONY: help demo test page-test clients soak soak-server lint oracle fixtures builtin-model test-slow test-full sanitize bench \
-  bench-serving dev clean
+  bench-serving arm-tools arm-python arm-wheel arm-test arm-smoke arm-count dev clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -64,18 +65,19 @@ $(ORACLE)/.installed: $(SOURCES)
 oracle: $(ORACLE)/.installed  ## compare live with the transformers classes, and check the committed fixtures
 	$(ORACLE)/bin/python -m pytest -m oracle
 
-builtin-model: $(ORACLE)/.installed  ## export and pack a training run (TRAINED=folder), compare it with the class
-	PYTHONPATH=. $(ORACLE)/bin/python -m training.export $(TRAINED) build/builtin
-	PYTHONPATH=. $(ORACLE)/bin/python -m training.verify build/builtin
-	$(ORACLE)/bin/mindnano convert build/builtin build/builtin.mn --recipe mixed --force
+builtin-model: $(ORACLE)/.installed  ## make a training run (TRAINED=folder) the built-in model, compared with the class
+	PYTHONPATH=. $(ORACLE)/bin/python -m training.export $(TRAINED) tests/data/builtin
+	PYTHONPATH=. $(ORACLE)/bin/python -m training.verify tests/data/builtin
+	PYTHONPATH=. $(ORACLE)/bin/python -m training.golden tests/data/builtin tests/data/builtin/golden.json
+	$(ORACLE)/bin/mindnano convert tests/data/builtin src/mindnano/data/builtin.safetensors --recipe mixed --force
 
 fixtures: $(ORACLE)/.installed  ## make the committed fixtures again
 	$(ORACLE)/bin/python -m tests.oracle.make_fixtures
 
 lint: $(VENV)/.installed  ## ruff, mypy, clang-format
 	$(VENV)/bin/python $(PIP) '.[lint]'
-	$(VENV)/bin/ruff check src tests benchmarks training
-	$(VENV)/bin/ruff format --check src tests benchmarks training
+	$(VENV)/bin/ruff check src tests benchmarks training cross
+	$(VENV)/bin/ruff format --check src tests benchmarks training cross
 	$(VENV)/bin/mypy
 	$(VENV)/bin/clang-format --dry-run --Werror $(CXX_FILES)
 
@@ -93,6 +95,52 @@ sanitize: $(VENV)/.installed  ## kernel tests under the address and undefined-be
 bench: $(FULL)  ## kernels against this machine's limits, then speed by depth on the full-size model
 	$(VENV)/bin/mindnano bench kernels
 	$(VENV)/bin/mindnano bench depth $(FULL)
+
+arm-tools:
+	@cross/tools.sh
+
+# An AArch64 Python of VENV's version, beside it what the tests need, and the wheel built for it.
+$(ARM)/sysroot/.ready: cross/sysroot.sh | arm-tools $(VENV)/.installed
+	cross/sysroot.sh $(ARM)/sysroot $(PY_VERSION)
+	touch $@
+
+$(ARM)/site/.needs: pyproject.toml cross/needs.py $(ARM)/sysroot/.ready
+	rm -rf $(ARM)/site
+	$(VENV)/bin/python cross/needs.py > $(ARM)/needs.txt
+	$(VENV)/bin/python $(PIP) --target $(ARM)/site -r $(ARM)/needs.txt --only-binary=:all: --implementation cp \
+	  --python-version $(PY_VERSION) $(foreach glibc,$(shell seq 17 36),--platform manylinux_2_$(glibc)_aarch64)
+	touch $@
+
+$(ARM)/wheel/.built: $(SOURCES) cross/aarch64.cmake $(ARM)/sysroot/.ready | arm-tools
+	$(VENV)/bin/python $(PIP) cmake ninja nanobind scikit-build-core
+	rm -rf $(ARM)/wheel
+	PATH="$(abspath $(VENV))/bin:$$PATH" _PYTHON_HOST_PLATFORM=linux-aarch64 \
+	  SETUPTOOLS_EXT_SUFFIX=.cpython-$(subst .,,$(PY_VERSION))-aarch64-linux-gnu.so \
+	  CMAKE_ARGS="-DCMAKE_TOOLCHAIN_FILE=$(CURDIR)/cross/aarch64.cmake \
+	    -DPython_INCLUDE_DIR=$(CURDIR)/$(ARM)/sysroot/python-headers" \
+	  $(VENV)/bin/python -m pip --disable-pip-version-check wheel -q . --no-deps --no-build-isolation -w $(ARM)/wheel
+	touch $@
+
+$(ARM)/site/.installed: $(ARM)/site/.needs $(ARM)/wheel/.built
+	rm -rf $(ARM)/site/mindnano*
+	$(VENV)/bin/python -m zipfile -e $(ARM)/wheel/mindnano-*.whl $(ARM)/site
+	touch $@
+
+arm-wheel: $(ARM)/wheel/.built  ## a wheel for AArch64 into dist, by Debian's cross compiler
+	mkdir -p dist
+	cp $(ARM)/wheel/mindnano-*.whl dist/
+	@ls dist/mindnano-*aarch64.whl
+
+arm-python: $(ARM)/sysroot/.ready  # the tools, and a Python to run: what comes from Debian's packages
+
+arm-test: $(ARM)/site/.installed  ## kernel tests, golden tokens and answers under qemu, with and without SDOT
+	cross/test.sh $(VENV)/bin/python
+
+arm-smoke: $(ARM)/site/.installed  ## the same, shortened for CI: every operation once, fewer shapes
+	cross/test.sh $(VENV)/bin/python quick
+
+arm-count: $(ARM)/wheel/.built  ## instructions per product of the NEON kernels' inner loops
+	$(VENV)/bin/python cross/instructions.py
 
 dev:  ## build the extension in place (while working on the kernels: PYTHONPATH=src)
 	cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE=$$(command -v $(PYTHON)) $(CMAKE_ARGS)

@@ -69,8 +69,13 @@ def stream(source: Source, kind: str) -> list[int]:
 
 
 def retrieved(llm: LLM, source: Source, length: int, samples: int, thinking: bool = False) -> dict[str, Any]:
-    """Share of right answers to one question about a prompt of `length` tokens with 12 facts, 3 of them overwritten."""
-    right = changed = changed_right = 0
+    """Share of right answers to one question about a prompt of `length` tokens with 12 facts, 3 of them overwritten.
+
+    Beside it (asked, right) by kind, for overwritten values, and by where in the text the value stands; `named`:
+    answers that begin with the key that was asked for.
+    """
+    counts: dict[str, list[int]] = {}
+    named = 0
     for sample in range(samples):
         r = Random(f"evaluation {length} {sample}")
         text, facts = retrieval.make(r, source.noise(r, length - 12 * PAIRS - 90), PAIRS)
@@ -78,14 +83,18 @@ def retrieved(llm: LLM, source: Source, length: int, samples: int, thinking: boo
         fact = facts[number]
         messages = [{"role": "user", "content": f"{text}\n{fact.question}"}]
         params = SamplingParams(max_tokens=48, temperature=0)
-        answer = llm.chat(messages, params, thinking=thinking).text.rpartition("</think>")[2]
-        good = answer.strip() == f"{fact.lead()} {fact.value}."
-        right += good
-        if number < PAIRS // 4:
-            changed, changed_right = changed + 1, changed_right + good
+        answer = llm.chat(messages, params, thinking=thinking).text.rpartition("</think>")[2].strip()
+        good = answer == f"{fact.lead()} {fact.value}."
+        named += answer.startswith(f"{fact.lead()} ")
+        depth = min(3, int(4 * text.rfind(f" {fact.key} is") / len(text)))
+        groups = ["all", fact.kind, f"quarter {depth + 1}"] + ["overwritten"] * (number < PAIRS // 4)
+        for group in groups:
+            entry = counts.setdefault(group, [0, 0])
+            entry[0] += 1
+            entry[1] += good
     return {
-        "length": length, "samples": samples, "accuracy": round(right / samples, 4), "overwritten": changed,
-        "overwritten_right": changed_right, "thinking": thinking,
+        "length": length, "samples": samples, "accuracy": round(counts["all"][1] / samples, 4), "named": named,
+        "groups": dict(sorted(counts.items())), "thinking": thinking,
     }  # fmt: skip
 
 

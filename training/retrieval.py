@@ -15,6 +15,7 @@ from training.words import KEYS, NAMES
 
 # Weights of the loss: noise and questions, the model's own words, the value that was to be found.
 NOISE, WORDS, VALUE = 0.3, 0.5, 4.0
+CODES = 0.7  # share of values; names are one token and learned long before a code's two digits
 Weighted = list[tuple[str, float]]
 Noise = Callable[[Random, int], list[str]]  # that many tokens of real text, in sentences
 
@@ -26,7 +27,7 @@ class Fact:
     value: str
 
     @classmethod
-    def draw(cls, r: Random, key: str, codes: float = 0.5) -> Fact:
+    def draw(cls, r: Random, key: str, codes: float = CODES) -> Fact:
         if r.random() < codes:
             return cls(key, "code", str(r.randrange(10, 100)))
         return cls(key, "keeper", r.choice(NAMES))
@@ -43,9 +44,7 @@ class Fact:
 
 def dense(r: Random, noise: Noise, pairs: int, tokens: int) -> Weighted:
     """`pairs` pairs in `tokens` tokens of noise, then all of them asked in another order."""
-    facts = [
-        Fact.draw(r, key, codes=0.25) for key in r.sample(KEYS, pairs)
-    ]  # names are one token: learned first
+    facts = [Fact.draw(r, key) for key in r.sample(KEYS, pairs)]
     sentences = noise(r, tokens)
     slots = sorted(r.randrange(len(sentences) + 1) for _ in facts)
     out: Weighted = []
@@ -54,8 +53,13 @@ def dense(r: Random, noise: Noise, pairs: int, tokens: int) -> Weighted:
         if n < len(sentences):
             out.append((sentences[n], NOISE))
     for fact in r.sample(facts, pairs):
-        out += [(f" {fact.key} is", 0.0), (f" {fact.value}", VALUE), (";", WORDS)]
+        out += [(f" {fact.key} is", 0.0), *_value(fact.value), (";", WORDS)]
     return out
+
+
+def _value(value: str) -> Weighted:
+    """A name is one token; before a code's digits stands a token of its own that says nothing."""
+    return [(" ", WORDS), (value, VALUE)] if value.isdigit() else [(f" {value}", VALUE)]
 
 
 def plant(r: Random, sentences: list[str], facts: list[Fact], overwritten: list[Fact]) -> str:
@@ -107,5 +111,7 @@ def asked(r: Random, noise: Noise, pairs: int, tokens: int, questions: int) -> W
                 out.append(("</think>", WORDS))
             lead, _, rest = piece.rpartition(" is ")
             value, _, end = rest.partition(".")
-            out += [(f"{lead} is", WORDS), (f" {value}", VALUE), (f".{end}", WORDS)]
+            lead, _, key = lead.rpartition(" ")
+            # The key counts as a value: a wrong one in the answer asks for another fact.
+            out += [(lead, WORDS), (f" {key}", VALUE), (" is", WORDS), *_value(value), (f".{end}", WORDS)]
     return out

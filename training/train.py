@@ -1,7 +1,8 @@
 """Trains: python -m training.train DATA RUN --steps N [--decay M]. Goes on from RUN/last.pt where that exists.
 
 Workers of one thread each share the parameters and take their own rows; a step sums their gradients, and each updates
-the parameters it owns. That keeps two busy cores busy, where one process with two threads waits for itself.
+the parameters it owns. That keeps two busy cores busy, where one process with two threads waits for itself. SIGTERM (or
+Ctrl-C) ends the run after the step, with a checkpoint.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import time
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -26,22 +28,29 @@ from training.optimizer import Optimizer, is_matrix
 
 WARMUP = 60
 BALANCE = 5e-3
-PASSED, PATIENCE = 0.9, 0.9  # accuracy of values that ends a stage, as a mean that forgets at this rate
-REHEARSAL = 0.4  # share of steps that go back to an earlier stage
+PASSED, PATIENCE = (
+    0.94,
+    0.9,
+)  # accuracy of keys and values that ends a stage, as a mean that forgets at this rate
+REHEARSAL = 0.4  # share of steps that go back to one of the two stages before
+VALUE_SHARE = 0.6  # of a retrieval batch's loss; counted by token, long rows were mostly text
 SAVE_EVERY = 50
+KEPT = 2  # checkpoints; the last is last.pt as well
 STATS = ("retrieval_loss", "value_loss", "value_accuracy", "text_loss", "seconds")
 
 
 def loss_of(model: Model, batch: Batch) -> tuple[torch.Tensor, dict[str, float]]:
-    """Weighted mean cross-entropy; loss and accuracy at the values that were asked for."""
+    """Weighted mean cross-entropy, of values and the rest apart; loss and accuracy at the values asked for."""
     logits = model.lm_head(model.hidden(batch.inputs))
     losses = F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), reduction="none").view(
         batch.targets.shape
     )
-    loss = (losses * batch.weights).sum() / batch.weights.sum()
     found: dict[str, float] = {}
     values = batch.values
+    others = batch.weights * ~values
+    loss = (losses * others).sum() / others.sum()
     if values.any():
+        loss = VALUE_SHARE * losses[values].mean() + (1 - VALUE_SHARE) * loss
         right = logits.detach()[values].argmax(-1) == batch.targets[values]
         found = {
             "value_loss": float(losses.detach()[values].mean()),
@@ -50,10 +59,10 @@ def loss_of(model: Model, batch: Batch) -> tuple[torch.Tensor, dict[str, float]]
     return loss, found
 
 
-def rate(step: int, steps: int, decay: int) -> float:
-    """Of the learning rate: warm-up, constant, linear to a twentieth over the last `decay` steps."""
+def rate(step: int, steps: int, decay: int, peak: float = 1.0) -> float:
+    """Of the learning rate: warm-up, constant at `peak`, linear to a twentieth over the last `decay` steps."""
     left = steps - step
-    return min(1.0, (step + 1) / WARMUP) * (1.0 if left >= decay else max(0.05, left / decay))
+    return peak * min(1.0, (step + 1) / WARMUP) * (1.0 if left >= decay else max(0.05, left / decay))
 
 
 class Shared:
@@ -69,6 +78,8 @@ class Shared:
         self.loads = torch.zeros(workers, len(self.moes), model.shape.num_experts).share_memory_()
         self.stats = torch.zeros(workers, len(STATS)).share_memory_()
         self.stage = torch.zeros(2, dtype=torch.float64).share_memory_()  # stage, mean accuracy in it
+        self.asked_to_stop = torch.zeros(1).share_memory_()
+        self.stopping = torch.zeros(1).share_memory_()  # the same, but changing only between two steps
         self.sizes = sizes
 
     def views(self, worker: int) -> dict[str, torch.Tensor]:
@@ -92,10 +103,12 @@ class Shared:
 class Trainer:
     """One worker's part."""
 
-    def __init__(self, args: argparse.Namespace, shared: Shared, worker: int, barrier: Barrier) -> None:
+    def __init__(
+        self, args: argparse.Namespace, shared: Shared, source: Source, worker: int, barrier: Barrier
+    ) -> None:
         self.args, self.shared, self.worker, self.barrier = args, shared, worker, barrier
         self.model = shared.model
-        self.source = Source(args.data, args.run)
+        self.source = source
         parameters = dict(self.model.named_parameters())
         self.optimizer = Optimizer({n: parameters[n].data for n in shared.owned(args.workers)[worker]})
         for name, view in shared.views(worker).items():
@@ -117,15 +130,18 @@ class Trainer:
             self.barrier.wait()
             if self.worker == 0:
                 self._finish(step, stage, time.monotonic() - begin)
-            if (step + 1) % SAVE_EVERY == 0 or step + 1 == self.args.steps:
-                self._save(step + 1)
             self.barrier.wait()
+            stopping = bool(self.shared.stopping)
+            if stopping or (step + 1) % SAVE_EVERY == 0 or step + 1 == self.args.steps:
+                self._save(step + 1)
+            if stopping:
+                return
 
     def _stage(self, step: int) -> int:
         """The stage of a step, the same for all workers."""
         now = int(self.shared.stage[0])
         r = Random(f"{self.args.seed} stage {step}")
-        return r.randrange(now) if now and r.random() < REHEARSAL else now
+        return r.randrange(max(0, now - 2), now) if now and r.random() < REHEARSAL else now
 
     def _gradients(self, step: int, stage: int) -> dict[str, float]:
         r = Random(f"{self.args.seed} {step} {self.worker}")
@@ -139,7 +155,10 @@ class Trainer:
     def _update(self, step: int) -> None:
         own = self.optimizer.parameters
         summed = {name: sum(views[name] for views in self.all_views) / self.args.workers for name in own}
-        self.optimizer.step(summed, rate(step, self.args.steps, self.args.decay))
+        self.optimizer.step(summed, self._rate(step))
+
+    def _rate(self, step: int) -> float:
+        return rate(step, self.args.steps, self.args.decay, self.args.peak)
 
     def _balance(self) -> float:
         """Raises the bias of experts that got too few tokens (DeepSeek-V3, arXiv 2412.19437, 2.1.2); the largest
@@ -154,6 +173,7 @@ class Trainer:
 
     def _finish(self, step: int, stage: int, seconds: float) -> None:
         """What one worker does for all: balance, curriculum, log."""
+        self.shared.stopping.copy_(self.shared.asked_to_stop)
         means = dict(zip(STATS, self.shared.stats.mean(0).tolist(), strict=True))
         worst = self._balance()
         now, mean = self.shared.stage.tolist()
@@ -167,7 +187,7 @@ class Trainer:
         tokens = self.args.workers * (kind.rows * kind.length + kind.text_rows * kind.text_length)
         entry = {
             "step": step, "stage": stage, "current": int(now), "mean_accuracy": mean, "tokens": tokens,
-            "rate": rate(step, self.args.steps, self.args.decay), "balance": worst, **means, "step_seconds": seconds,
+            "rate": self._rate(step), "balance": worst, **means, "step_seconds": seconds,
         }  # fmt: skip
         with (self.args.run / "log.jsonl").open("a") as log:
             log.write(
@@ -175,7 +195,10 @@ class Trainer:
             )
 
     def _save(self, step: int) -> None:
-        """Each worker its part of the optimizer, the first the weights last: that file makes it valid."""
+        """Each worker its part of the optimizer, the first the weights last: that file makes it valid.
+
+        To go on from an earlier one that is kept, copy its model.STEP.pt over last.pt.
+        """
         run = self.args.run
         _write(run / f"optimizer.{self.worker}.{step}.pt", self.optimizer.state_dict())
         self.barrier.wait()
@@ -184,10 +207,14 @@ class Trainer:
                 "model": self.model.state_dict(), "step": step, "stage": self.shared.stage.clone(),
                 "workers": self.args.workers,
             }  # fmt: skip
+            _write(run / f"model.{step}.pt", state)
             _write(run / "last.pt", state)
-            for old in run.glob("optimizer.*.pt"):
-                if not old.name.endswith(f".{step}.pt"):
+            known = sorted(run.glob("model.*.pt"), key=lambda p: int(p.name.split(".")[1]))
+            kept = {p.name.split(".")[1] for p in known[-KEPT:]} | {str(step)}
+            for old in (*known, *run.glob("optimizer.*.pt")):
+                if old.name.split(".")[-2] not in kept:
                     old.unlink()
+        self.barrier.wait()
 
 
 def _write(path: Path, state: dict[str, Any]) -> None:
@@ -196,10 +223,14 @@ def _write(path: Path, state: dict[str, Any]) -> None:
     scratch.replace(path)
 
 
-def _worker(worker: int, args: argparse.Namespace, shared: Shared, barrier: Barrier, first: int) -> None:
+def _worker(
+    worker: int, args: argparse.Namespace, shared: Shared, source: Source, barrier: Barrier, first: int
+) -> None:
     torch.set_num_threads(1)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)  # the parent passes it on
     try:
-        trainer = Trainer(args, shared, worker, barrier)
+        trainer = Trainer(args, shared, source, worker, barrier)
         if first:
             saved = torch.load(args.run / "last.pt", weights_only=True)
             parts = [
@@ -222,6 +253,7 @@ def main() -> None:
     parser.add_argument("run", type=Path, help="has the tokenizer; takes checkpoints and log.jsonl")
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--decay", type=int, default=0, help="last steps in which the learning rate falls")
+    parser.add_argument("--peak", type=float, default=1.0, help="factor on the learning rates")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--stage", type=int, help="start or go on at this stage of the curriculum")
@@ -243,13 +275,18 @@ def main() -> None:
         shared.stage[:] = torch.tensor([args.stage, 0.0])
     count = sum(p.numel() for p in model.parameters())
     print(f"{count:,} parameters, steps {first} to {args.steps}", flush=True)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    source = Source(args.data, args.run)  # once, before the workers part
     context = mp.get_context("fork")
     barrier = context.Barrier(args.workers)
     workers = [
-        context.Process(target=_worker, args=(w, args, shared, barrier, first)) for w in range(args.workers)
+        context.Process(target=_worker, args=(w, args, shared, source, barrier, first))
+        for w in range(args.workers)
     ]
     for process in workers:
         process.start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: shared.asked_to_stop.fill_(1))
     (args.run / "pids").write_text("".join(f"{p}\n" for p in (os.getpid(), *(w.pid for w in workers))))
     for process in workers:
         process.join()

@@ -14,5 +14,6 @@ void bind_packing(nb::module_& m);
 void bind_linear(nb::module_& m);
 void bind_experts(nb::module_& m);
 void bind_mla(nb::module_& m);
+void bind_npu(nb::module_& m);
 
 }  // namespace mn

@@ -1,6 +1,9 @@
 #include "kernels/mla_history.hpp"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+
+#include <optional>
 
 #include "bindings/bindings.hpp"
 #include "bindings/matrix.hpp"
@@ -10,10 +13,17 @@
 namespace mn {
 namespace {
 
+using Memory = std::optional<Out<uint8_t>>;
+
 class HeadHistory {
  public:
-  HeadHistory(const std::string& format, int64_t heads, int64_t nope, int64_t rope, int64_t v_dims)
+  HeadHistory(const std::string& format, int64_t heads, int64_t nope, int64_t rope, int64_t v_dims,
+              const std::string& layout)
       : format_(parse_format(format)), heads_(heads), nope_(nope), rope_(rope), v_dims_(v_dims) {
+    require(layout == "cpu" || layout == "rknpu", "layout: expected cpu or rknpu, got '" + layout + "'");
+    layout_ = layout == "cpu" ? HistoryLayout::cpu : HistoryLayout::rknpu;
+    require(layout_ == HistoryLayout::cpu || format_ == Format::int8 || format_ == Format::fp16,
+            "format: rknpu has int8 and fp16, got '" + format + "'");
     auto check = [](int64_t value, int64_t least, const char* name) {
       require(value >= least && value % 8 == 0 && value <= 1024,
               std::string(name) + ": expected a multiple of 8, " + std::to_string(least) + " to 1024, got " +
@@ -28,13 +38,14 @@ class HeadHistory {
   }
 
   int64_t bytes_for(int64_t length, int64_t count) const {
-    History h = shape(length, 0, count);
+    History h = shape(0, length, 0, count);
     return h.heads * h.tiles * h.tile_bytes();
   }
 
-  nb::tuple load_latent(const LatentKV& kv, int64_t length, int64_t head, int64_t count, const Matrix& kv_b) {
+  nb::tuple load_latent(const LatentKV& kv, int64_t length, int64_t head, int64_t count, const Matrix& kv_b,
+                        int64_t begin, const Memory& memory) {
     const LatentView& view = kv.view;
-    require_range(length, view.capacity, head, count);
+    require_range(begin, length, view.capacity, head, count);
     require(view.rope_dims == rope_, "view: expected " + std::to_string(rope_) + " rope values, got " +
                                          std::to_string(view.rope_dims));
     require(kv_b.count == 1 && kv_b.rows == heads_ * (nope_ + v_dims_) && kv_b.cols == view.rank &&
@@ -42,7 +53,7 @@ class HeadHistory {
             "kv_b: expected one W8 or dense [" + std::to_string(heads_ * (nope_ + v_dims_)) + ", " +
                 std::to_string(view.rank) + "], got " + describe(kv_b));
     Stages stages;
-    reserve(length, head, count);
+    reserve(begin, length, head, count, memory);
     HistoryLatentArgs args{history_, view, heads_, nope_, {}, nullptr, Format::fp32, nullptr, &stages};
     if (kv_b.quantized()) {
       args.packed = kv_b.packed();
@@ -60,16 +71,17 @@ class HeadHistory {
     return stage_seconds(stages);
   }
 
-  nb::tuple load_expanded(const ExpandedKV& kv, int64_t length, int64_t head, int64_t count) {
+  nb::tuple load_expanded(const ExpandedKV& kv, int64_t length, int64_t head, int64_t count, int64_t begin,
+                          const Memory& memory) {
     const ExpandedView& v = kv.view;
-    require_range(length, v.capacity, head, count);
+    require_range(begin, length, v.capacity, head, count);
     require(v.heads == heads_ && v.k_dims == nope_ + rope_ && v.v_dims == v_dims_,
             "view: expected [H, Dk, Dv] of [" + std::to_string(heads_) + ", " +
                 std::to_string(nope_ + rope_) + ", " + std::to_string(v_dims_) + "], got [" +
                 std::to_string(v.heads) + ", " + std::to_string(v.k_dims) + ", " + std::to_string(v.v_dims) +
                 "]");
     Stages stages;
-    reserve(length, head, count);
+    reserve(begin, length, head, count, memory);
     {
       nb::gil_scoped_release release;
       history_load_expanded({history_, v, &stages});
@@ -78,6 +90,7 @@ class HeadHistory {
   }
 
   nb::tuple attend_rows(In<float> q, int64_t start, int64_t begin, int64_t end, float scale, Out<float> out) {
+    require(layout_ == HistoryLayout::cpu, "layout: what is laid out for the NPU is attended there");
     require(q.ndim() == 3, "q: expected [T, H, Dk], got " + shape_text(q));
     const int64_t rows = q.shape(0);
     require_shape(q, {rows, heads_, nope_ + rope_}, "q");
@@ -105,29 +118,53 @@ class HeadHistory {
   int64_t length() const { return history_.length; }
   std::string format() const { return format_text(format_); }
 
+  nb::tuple tile_parts() const {
+    History h = shape(0, kTileKeys, 0, 1);
+    return nb::make_tuple(h.k_bytes(), h.v_bytes(), h.tile_bytes());
+  }
+  bool fits() const { return !unfit_.load(); }
+
  private:
-  History shape(int64_t length, int64_t head, int64_t count) const {
-    const int64_t tiles = (length + kTileKeys - 1) / kTileKeys;
-    return {format_, nullptr, head, count, length, tiles, nope_ + rope_, v_dims_};
+  History shape(int64_t begin, int64_t length, int64_t head, int64_t count) const {
+    const int64_t tiles = (length - begin + kTileKeys - 1) / kTileKeys;
+    return {format_, layout_, nullptr, head, count, begin, length, tiles, nope_ + rope_, v_dims_, nullptr};
   }
-  void reserve(int64_t length, int64_t head, int64_t count) {
+  void reserve(int64_t begin, int64_t length, int64_t head, int64_t count, const Memory& memory) {
     history_.length = 0;
-    void* data = data_.reserve(bytes_for(length, count));
-    history_ = shape(length, head, count);
-    history_.data = static_cast<uint8_t*>(data);
+    unfit_ = false;
+    History history = shape(begin, length, head, count);
+    const int64_t bytes = history.heads * history.tiles * history.tile_bytes();
+    if (memory) {
+      require(memory->ndim() == 1 && static_cast<int64_t>(memory->nbytes()) >= bytes,
+              "memory: expected [" + std::to_string(bytes) + "] or more, got " + shape_text(*memory));
+      require(reinterpret_cast<uintptr_t>(memory->data()) % 64 == 0,
+              "memory: expected alignment to 64 bytes");
+      history.data = memory->data();
+    } else {
+      require(begin == 0 && layout_ == HistoryLayout::cpu,
+              "memory: expected for a part of the history and for rknpu");
+      history.data = static_cast<uint8_t*>(data_.reserve(bytes));
+    }
+    history.unfit = &unfit_;
+    history_ = history;
   }
-  void require_range(int64_t length, int64_t capacity, int64_t head, int64_t count) const {
+  void require_range(int64_t begin, int64_t length, int64_t capacity, int64_t head, int64_t count) const {
     require(length >= 1 && length <= capacity,
             "length: expected 1 to " + std::to_string(capacity) + ", got " + std::to_string(length));
+    require(begin >= 0 && begin < length && begin % kTileKeys == 0,
+            "begin: expected a multiple of " + std::to_string(kTileKeys) + " below " +
+                std::to_string(length) + ", got " + std::to_string(begin));
     require(head >= 0 && count >= 1 && count <= heads_ - head && head < heads_,
             "head, count: expected a range inside 0 to " + std::to_string(heads_) + ", got " +
                 std::to_string(head) + " and " + std::to_string(count));
   }
 
   Format format_;
+  HistoryLayout layout_;
   int64_t heads_, nope_, rope_, v_dims_;
   History history_{};
   Buffer data_, panels_;
+  std::atomic<bool> unfit_{false};
 };
 
 }  // namespace
@@ -135,15 +172,24 @@ class HeadHistory {
 void bind_history(nb::module_& m) {
   nb::class_<HeadHistory>(
       m, "HeadHistory", "Scratch for prefill: K and V of a few heads over a history, in the kernel's layout.")
-      .def(nb::init<const std::string&, int64_t, int64_t, int64_t, int64_t>(), nb::arg("format"),
-           nb::arg("heads"), nb::arg("nope_dims"), nb::arg("rope_dims"), nb::arg("v_dims"))
+      .def(nb::init<const std::string&, int64_t, int64_t, int64_t, int64_t, const std::string&>(),
+           nb::arg("format"), nb::arg("heads"), nb::arg("nope_dims"), nb::arg("rope_dims"), nb::arg("v_dims"),
+           nb::arg("layout") = "cpu")
       .def("bytes_for", &HeadHistory::bytes_for, nb::arg("length"), nb::arg("count"),
            "Bytes that `count` heads over `length` tokens take.")
       .def("load_latent", &HeadHistory::load_latent, nb::arg("view"), nb::arg("length"), nb::arg("head"),
-           nb::arg("count"), nb::arg("kv_b"),
-           "K and V of heads head..head+count from the latent. Returns seconds (pack, matmul, softmax).")
+           nb::arg("count"), nb::arg("kv_b"), nb::arg("begin") = 0,
+           nb::arg("memory").noconvert() = nb::none(),
+           "K and V of tokens begin..length for heads head..head+count from the latent, into `memory` where "
+           "it is "
+           "given. Returns seconds (pack, matmul, softmax).")
       .def("load_expanded", &HeadHistory::load_expanded, nb::arg("view"), nb::arg("length"), nb::arg("head"),
-           nb::arg("count"), "The same from an expanded cache.")
+           nb::arg("count"), nb::arg("begin") = 0, nb::arg("memory").noconvert() = nb::none(),
+           "The same from an expanded cache.")
+      .def("tile_parts", &HeadHistory::tile_parts,
+           "Bytes of K, of V, and of all of one head's tile of 512 tokens; after V come int8's scales, K's "
+           "first.")
+      .def_prop_ro("fits", &HeadHistory::fits, "Whether FP16 held all that was loaded last for rknpu.")
       .def("attend", &HeadHistory::attend_rows, nb::arg("q").noconvert(), nb::arg("start"),
            nb::arg("row_begin"), nb::arg("row_end"), nb::arg("scale"), nb::arg("out").noconvert(),
            "Causal attention of rows row_begin..row_end of q [T, H, Dk] for the loaded heads: row t sees "

@@ -40,4 +40,5 @@ NB_MODULE(_native, m) {
   bind_linear(m);
   bind_experts(m);
   bind_mla(m);
+  bind_npu(m);
 }

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "core/pool.hpp"
+#include "kernels/attention_rows.hpp"
 #include "kernels/attention_tiles.hpp"
 #include "kernels/mla_history.hpp"
 #include "kernels/mla_rows.hpp"
@@ -25,60 +26,6 @@ struct Shape {
   int64_t p_stride() const { return keys + 64; }
 };
 constexpr Shape kByteShape{64, kTileKeys}, kFloatShape{96, kTileKeys / 2};
-
-// s[i] = e^(s[i] - top) for i < n and 0 up to the next multiple of 8; returns the sum.
-float exp_row(float* s, int64_t n, float top) {
-  const vf shift = set1(top);
-  vf total = zero();
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    vf p = exp(load(s + i) - shift);
-    total = total + p;
-    store(s + i, p);
-  }
-  if (i < n) {
-    vf p = exp(load_partial(s + i, static_cast<int>(n - i)) - shift);
-    store(s + i, zero());
-    store_partial(s + i, p, static_cast<int>(n - i));
-    total = total + load(s + i);
-  }
-  return sum(total);
-}
-
-// The same, then times value scales; returns the largest product too.
-float exp_row_scaled(float* s, int64_t n, float top, const float* scales, float* largest) {
-  const vf shift = set1(top);
-  vf total = zero(), most = zero();
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    vf p = exp(load(s + i) - shift), w = p * load(scales + i);
-    total = total + p;
-    most = max(most, w);
-    store(s + i, w);
-  }
-  if (i < n) {
-    const int left = static_cast<int>(n - i);
-    vf p = exp(load_partial(s + i, left) - shift);
-    store(s + i, zero());
-    store_partial(s + i, p, left);
-    p = load(s + i);
-    vf w = p * load_partial(scales + i, left);
-    total = total + p;
-    most = max(most, w);
-    store(s + i, w);
-  }
-  *largest = maximum(most);
-  return sum(total);
-}
-
-float row_max(const float* s, int64_t n) {
-  float top = -std::numeric_limits<float>::infinity();
-  vf most = set1(top);
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8) most = max(most, load(s + i));
-  for (; i < n; ++i) top = std::max(top, s[i]);
-  return std::max(top, maximum(most));
-}
 
 // One head and a few query rows: buffers and the online softmax's state.
 struct Task {
@@ -227,28 +174,15 @@ void softmax_rows(Task& s, const Step& t) {
   for (int64_t r = t.first; r < t.rows; ++r) {
     float* row = s.scores + r * s.shape.score_stride();
     const int64_t n = t.visible(r), end = (n + 7) / 8 * 8;
-    const float top = std::max(s.m[r], row_max(row, n));
-    alignas(32) float shift[8] = {s.m[r] - top};
-    store(shift, exp(load(shift)));
-    s.decay[r] = shift[0];
-    s.m[r] = top;
-    float total;
     if (bytes) {
-      float largest;
-      total = exp_row_scaled(row, n, top, t.h.v_scales(t.head, t.begin / kTileKeys), &largest);
-      const bool counts = largest >= 1e-30f;
-      s.p_scale[r] = counts ? largest / 127.0f : 0.0f;
       uint8_t* p = s.p + r * s.shape.p_stride();
-      if (counts)
-        quantize_unsigned(row, end, 127.0f / largest, p);
-      else
-        std::fill_n(p, end, uint8_t{0});
+      s.decay[r] =
+          soften_int8(row, n, t.h.v_scales(t.head, t.begin / kTileKeys), s.m[r], s.l[r], p, s.p_scale[r]);
       std::fill(p + end, p + padded, uint8_t{0});
     } else {
-      total = exp_row(row, n, top);
+      s.decay[r] = soften(row, n, s.m[r], s.l[r]);
       std::fill(row + end, row + padded, 0.0f);
     }
-    s.l[r] = s.l[r] * s.decay[r] + total;
   }
 }
 

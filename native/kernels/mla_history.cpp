@@ -6,6 +6,7 @@
 #include "kernels/attention_tiles.hpp"
 #include "kernels/linear_panels.hpp"
 #include "kernels/mla_rows.hpp"
+#include "kernels/npu_place.hpp"
 
 namespace mn {
 namespace MN_ISA {
@@ -77,12 +78,21 @@ void place_floats(const History& to, int64_t h, int64_t first, const Rows& rows,
                  at(to.v(h, tile), f, d * kTileKeys + (offset + t) * 16));
 }
 
+// rows.k_bytes and v_bytes with their scales, rows `first` .. of the scratch.
+void place_quantized(const History& to, int64_t h, int64_t first, const Rows& rows, int64_t n) {
+  if (to.layout == HistoryLayout::cpu) return place_bytes(to, h, first, rows, n);
+  npu_place(to, h, first, rows.k_bytes, rows.v_bytes, n);
+  npu_place_scales(to, h, first, rows.k_scales, rows.v_scales, n);
+}
+
 void place(const History& to, int64_t h, int64_t first, const Rows& rows, int64_t n) {
   if (to.format == Format::int8) {
     quantize_rows_of(to, rows, n);
-    place_bytes(to, h, first, rows, n);
-  } else {
+    place_quantized(to, h, first, rows, n);
+  } else if (to.layout == HistoryLayout::cpu) {
     place_floats(to, h, first, rows, n);
+  } else {
+    npu_place(to, h, first, rows.k, rows.v, n);
   }
 }
 
@@ -178,12 +188,13 @@ void history_load_latent(const HistoryLatentArgs& a) {
   const LatentView& view = a.view;
   const int64_t rank = view.rank, padded = (rank + 31) / 32 * 32, groups = view.groups();
   const int64_t block = a.dense ? kBlock : kPackedBlock;
-  const int64_t blocks = (to.length + block - 1) / block;
+  const int64_t blocks = (to.tokens() + block - 1) / block;
   if (a.dense) open_dense(a);
+  npu_clear_rest(to);
   parallel_for(blocks * to.heads, [&](int64_t task, int worker) {
     StageClock clock(a.stages);
     const int64_t h = task / blocks, first = task % blocks * block, head = to.head + h;
-    const int64_t n = std::min(block, to.length - first);
+    const int64_t n = std::min(block, to.tokens() - first), row = to.begin + first;
     Rows rows;
     float *x = nullptr, *scales = nullptr, *acc = nullptr;
     int8_t* q = nullptr;
@@ -204,13 +215,13 @@ void history_load_latent(const HistoryLatentArgs& a) {
     const Part k{head * a.nope, a.nope, rows.k, to.k_dims};
     const Part v{a.layer_heads * a.nope + head * to.v_dims, to.v_dims, rows.v, to.padded_v()};
     if (a.dense) {
-      for (int64_t t = 0; t < n; ++t) latent_row(view, first + t, x + t * rank);
+      for (int64_t t = 0; t < n; ++t) latent_row(view, row + t, x + t * rank);
       clock.pack();
       const float* panels = a.panels + h * a.panels_a_head() * rank * 16;
       multiply_dense(panels, k, x, rank, n);
       multiply_dense(panels + a.k_panels() * rank * 16, v, x, rank, n);
     } else {
-      quantized_latent(view, first, n, padded, x, q, scales);
+      quantized_latent(view, row, n, padded, x, q, scales);
       clock.pack();
       const QuantizedRows input{q, scales, pairs, n, padded, groups, 0};  // W8 doesn't look at pairs
       multiply_packed(a.packed, k, input, n, acc, open);
@@ -218,8 +229,8 @@ void history_load_latent(const HistoryLatentArgs& a) {
     }
     clock.matmul();
     for (int64_t t = 0; t < n; ++t)
-      to_float(view.rope_format, at(view.rope, view.rope_format, (first + t) * view.rope_dims),
-               view.rope_dims, rows.k + t * to.k_dims + a.nope);
+      to_float(view.rope_format, at(view.rope, view.rope_format, (row + t) * view.rope_dims), view.rope_dims,
+               rows.k + t * to.k_dims + a.nope);
     place(to, h, first, rows, n);
     clock.pack();
   });
@@ -228,11 +239,13 @@ void history_load_latent(const HistoryLatentArgs& a) {
 void history_load_expanded(const HistoryExpandedArgs& a) {
   const History& to = a.to;
   const ExpandedView& view = a.view;
-  const int64_t blocks = (to.length + kBlock - 1) / kBlock, wide = to.padded_v();
+  const int64_t blocks = (to.tokens() + kBlock - 1) / kBlock, wide = to.padded_v();
+  npu_clear_rest(to);
   parallel_for(blocks * to.heads, [&](int64_t task, int worker) {
     StageClock clock(a.stages);
     const int64_t h = task / blocks, first = task % blocks * kBlock;
-    const int64_t n = std::min(kBlock, to.length - first), slot = (to.head + h) * view.capacity + first;
+    const int64_t n = std::min(kBlock, to.tokens() - first);
+    const int64_t slot = (to.head + h) * view.capacity + to.begin + first;
     Rows rows;
     auto take = [&](Parts parts) {
       rows = Rows::take(parts, to, kBlock);
@@ -247,7 +260,7 @@ void history_load_expanded(const HistoryExpandedArgs& a) {
                     rows.v_bytes + t * wide);
       std::copy_n(view.k_scales + slot, n, rows.k_scales);
       std::copy_n(view.v_scales + slot, n, rows.v_scales);
-      place_bytes(to, h, first, rows, n);
+      place_quantized(to, h, first, rows, n);
     } else {
       auto floats = [&](const void* from, const float* scales, int64_t dims, float* out, int64_t stride) {
         for (int64_t t = 0; t < n; ++t) {

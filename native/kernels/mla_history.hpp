@@ -1,5 +1,6 @@
 // Prefill attention: K and V of a few heads, expanded and rearranged once, then attended by many query rows.
 #pragma once
+#include <atomic>
 #include <cstdint>
 
 #include "core/dispatch.hpp"
@@ -13,19 +14,32 @@ namespace mn {
 // because P is quantized per row and tile: a device that computes the same must cut at the same keys.
 constexpr int64_t kTileKeys = 512;
 
+// Who reads the scratch: this file's attention, or the NPU's matmul library (kernels/npu_layout.hpp).
+enum class HistoryLayout { cpu, rknpu };
+
 // Scratch: [heads][tiles] of
 //   floats  K [32 blocks of 16 keys][k_dims][16 keys], V [padded_v / 16][512 keys][16 dims]
 //   int8    K [32][k_dims / 4][16 keys][4 dims], V [padded_v / 16][128][16 dims][4 keys], K and V scales f32
 //   [512] each
 // Keys from `length` on, and V's padding dims, hold anything.
+//   rknpu   K^T and V as the B operands of int8 or fp16 products, dims padded to 32; what pads is 0. Scales
+//   as above.
 struct History {
   Format format;
+  HistoryLayout layout;
   uint8_t* data;
-  int64_t head, heads;  // which heads of the layer
-  int64_t length, tiles, k_dims, v_dims;
+  int64_t head, heads;    // which heads of the layer
+  int64_t begin, length;  // which tokens: begin, a multiple of kTileKeys, to length
+  int64_t tiles, k_dims, v_dims;
+  std::atomic<bool>* unfit;  // fp16 for the NPU: set where a value is beyond FP16
 
-  int64_t padded_v() const { return (v_dims + 15) / 16 * 16; }
-  int64_t k_bytes() const { return kTileKeys * k_dims * format_bytes(format); }
+  int64_t tokens() const { return length - begin; }
+  int64_t padded_k() const { return layout == HistoryLayout::cpu ? k_dims : (k_dims + 31) / 32 * 32; }
+  int64_t padded_v() const {
+    const int64_t step = layout == HistoryLayout::cpu ? 16 : 32;
+    return (v_dims + step - 1) / step * step;
+  }
+  int64_t k_bytes() const { return kTileKeys * padded_k() * format_bytes(format); }
   int64_t v_bytes() const { return kTileKeys * padded_v() * format_bytes(format); }
   int64_t tile_bytes() const { return k_bytes() + v_bytes() + (format == Format::int8 ? 8 * kTileKeys : 0); }
   uint8_t* k(int64_t h, int64_t tile) const { return data + (h * tiles + tile) * tile_bytes(); }

@@ -14,7 +14,7 @@ void latent_write(const LatentWriteArgs& a) {
   const int64_t rank = view.rank, dims = view.rope_dims;
   constexpr int64_t kTokens = 16;
   parallel_for((a.tokens + kTokens - 1) / kTokens, [&](int64_t task, int worker) {
-    float* row = static_cast<float*>(worker_scratch(worker, (rank + 2 * dims) * 4));
+    float* row = static_cast<float*>(worker_scratch(worker, (rank + 3 * dims) * 4));
     float *rope = row + rank, *turns = rope + dims;
     for (int64_t t = task * kTokens; t < std::min(a.tokens, (task + 1) * kTokens); ++t) {
       const float* x = a.kv_a + t * a.stride;

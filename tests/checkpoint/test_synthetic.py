@@ -11,7 +11,17 @@ import numpy as np
 import numpy_packing as naive
 import pytest
 
-from mindnano.checkpoint import RECIPES, byte_tokenizer, layout, load_config, open_model, synth, tiny
+from mindnano import data as package_data
+from mindnano.checkpoint import (
+    RECIPES,
+    byte_tokenizer,
+    layout,
+    load_config,
+    open_model,
+    summarize,
+    synth,
+    tiny,
+)
 from mindnano.checkpoint.safetensors import SafetensorsFile
 from mindnano.errors import MindNanoError
 
@@ -102,14 +112,41 @@ def test_kv_b_and_its_absorbed_forms_are_one_matrix(tmp_path):
     assert (raw("k_absorb.scales")[:, :48] == 1).all()
 
 
-def test_builtin_model_needs_no_file():
+@pytest.fixture
+def untrained(monkeypatch, tmp_path):
+    """As in a package without a trained model."""
+    monkeypatch.setattr(package_data, "TRAINED", tmp_path / "none")
+
+
+@pytest.fixture
+def trained(monkeypatch, tmp_path):
+    """As in a package with one; here random weights of another seed stand for it."""
+    path = tmp_path / "builtin"
+    tiny.build(path, seed=8)
+    monkeypatch.setattr(package_data, "TRAINED", path)
+    return path
+
+
+def test_a_trained_model_is_the_builtin_one(trained):
+    file, opened, made = open_model(trained), open_model(None), tiny.open_builtin("mixed")
+    assert opened.path is None and opened.identity == file.identity != made.identity
+    found = summarize(None)
+    assert found.name == "built-in" and found.nbytes == summarize(trained).nbytes
+    for recipe in (None, "mixed"):
+        assert open_model(None, recipe).recipe == summarize(None, recipe).recipe == "mixed"
+    for call in (open_model, summarize):
+        with pytest.raises(MindNanoError, match="w8: the built-in model is packed as mixed"):
+            call(None, "w8")
+
+
+def test_builtin_model_needs_no_file(untrained):
     one, two = open_model(None), open_model(None, "w8")
     assert one.synthetic and one.recipe == "mixed" and two.recipe == "w8"
     assert one.identity == open_model(None).identity != two.identity
     assert one.weights.linear("lm_head")[0].rows == one.config.vocab_size
 
 
-def test_builtin_model_as_a_file(tmp_path):
+def test_builtin_model_as_a_file(untrained, tmp_path):
     tiny.build(tmp_path / "tiny.mn.safetensors")
     file, memory = open_model(tmp_path / "tiny.mn.safetensors"), open_model(None)
     assert file.config == memory.config and file.tokenizer_json == memory.tokenizer_json

@@ -10,7 +10,7 @@ from mindnano.cli.app import build
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 COMMANDS = (
     "demo", "chat", "generate", "serve", "plan", "convert", "synth", "bench", "bench kernels", "bench depth",
-    "bench memory", "bench reuse", "doctor",
+    "bench memory", "bench reuse", "calibrate", "doctor",
 )  # fmt: skip
 HEAD = """\
 # Command line

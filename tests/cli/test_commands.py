@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mindnano.checkpoint import tiny
+from mindnano.checkpoint import builtin, tiny
 from mindnano.cli import main
+from mindnano.data import LING_TINY
 from tests.cli.program import NOTE, RUN, Terminal, environment, last_json, run
 
 
@@ -152,23 +153,31 @@ def test_doctor_reports_the_machine():
 
 def test_demo_runs_the_main_job():
     done = run("demo", "--json", timeout=240)
-    result = last_json(done)
-    assert result["synthetic"] is True
-    assert result["blocks_agree"]
-    assert all(answer["repeats"] for answer in result["answers"].values())
-    spoken = done.stderr.decode()
-    assert "random weights" in spoken
+    result, spoken = last_json(done), done.stderr.decode()
+    assert result["repeats"] and result["synthetic"] is not builtin.trained()
     assert max(map(len, spoken.splitlines())) <= 80
-    sizes = {row["kv_format"]: row["kv_bytes"] for row in result["kv"] if row["kv_layout"] == "latent"}
-    assert sizes["int8"] < sizes["bf16"]
-    assert all(row["same_top"] > 0.5 for row in result["kv"])
+    sizes = {(row["kv_layout"], row["kv_format"]): row["kv_bytes"] for row in result["kv"]}
+    assert len(sizes) == 4
+    assert sizes["latent", "int8"] < sizes["latent", "bf16"] < sizes["expanded", "int8"]
+    assert sizes["expanded", "int8"] < 0.6 * sizes["expanded", "bf16"]
+    if result["synthetic"]:
+        assert "random weights" in spoken and all(row["same_top"] > 0.5 for row in result["kv"])
+    else:
+        assert "random" not in spoken and all(all(row["right"]) for row in result["kv"])
+        assert "Anna" in result["story"]
+    kinds = {(kind["kv_layout"], kind["kv_format"]) for kind in result["plan"]["kinds"]}
+    assert kinds == sizes.keys() and result["plan"]["available_bytes"] > 0
+
+
+def test_the_demo_plans_the_published_model(config):
+    assert json.loads(LING_TINY.read_text()) == json.loads(config.read_text())
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["generate", "--prompt", "x", "--device", "rknpu"], "librknnrt"),
-        (["generate", "--prompt", "x", "--device", "gpu"], "expected auto or cpu"),
+        (["generate", "--prompt", "x", "--device", "gpu"], 'Choose from: "auto", "cpu", "rknpu"'),
         (["generate", "--prompt", "x", "--kv", "int4"], "--kv"),
         (["generate", "/no/such/model", "--prompt", "x"], "/no/such/model"),
         (["generate", "--prompt", "x", "--ctx", "8Q"], "8Q"),

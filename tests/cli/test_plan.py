@@ -95,13 +95,15 @@ def test_a_forced_context_runs():
 
 
 def test_slots_leave_room_for_what_was_asked_for(monkeypatch):
-    """A larger cache budget leaves room for fewer slots."""
+    """A larger cache budget, or an NPU's memory, leaves room for fewer slots."""
     one = plan_memory(setup(), 32768)
     more = plan_memory(setup(slots=4), 32768).total - one.total
     monkeypatch.setattr(slots, "available", lambda: Available(one.total + more, "MemAvailable"))
     ask = (CONFIG, None, "latent", "int8", 2)
-    assert slots.slots_for(*ask, 0, 32768, 0) == 4
-    assert slots.slots_for(*ask, more, 32768, 0) == 1
+    assert slots.slots_for(*ask, 0, 32768, 0, "cpu") == 4
+    assert slots.slots_for(*ask, more, 32768, 0, "cpu") == 1
+    monkeypatch.setattr(slots.Devices, "planned_bytes", lambda *_: more)
+    assert slots.slots_for(*ask, 0, 32768, 0, "auto") == 1
 
 
 def test_plan_and_truth_are_measured_in_a_process_of_their_own():

@@ -29,6 +29,22 @@ def test_rope(isa: str, tokens: int, heads: int, width: int, dims: int) -> None:
     assert_near(x, want, 2e-7)
 
 
+@pytest.mark.parametrize("isa", ISAS)
+def test_rope_rounds_each_product(isa: str) -> None:
+    """No product is fused with a sum, whatever the compiler finds: the bits are the same on every instruction set."""
+    rng = np.random.default_rng(4)
+    positions = rng.integers(0, 200_000, 50)
+    x, unit = heavy(rng, 50, 3, 40), np.zeros((50, 3, 40), np.float32)
+    unit[..., -24::2] = 1  # (1, 0) turns into (cosine, sine)
+    a, b = x[..., -24::2].copy(), x[..., -23::2].copy()
+    with running(isa):
+        rope_inplace(unit, positions, 24, THETA)
+        rope_inplace(x, positions, 24, THETA)
+    c, s = unit[..., -24::2], unit[..., -23::2]
+    np.testing.assert_array_equal(x[..., -24::2], a * c - b * s)
+    np.testing.assert_array_equal(x[..., -23::2], a * s + b * c)
+
+
 def test_rope_without_rotation() -> None:
     x = heavy(np.random.default_rng(1), 5, 2, 16)
     before = x.copy()

@@ -2,8 +2,9 @@
 
 One sequence grows to the largest depth. At each depth the next `tokens` tokens of prefill are timed, then
 `decode` tokens of greedy decode, after which the prompt goes on. Nothing is skipped or filled in: the cache at
-32K holds what 32K tokens put there. Decode is at least bytes read / bandwidth: the weights that a token uses,
-plus the cache.
+32K holds what 32K tokens put there. Between pieces of prefill and between decoded tokens the machine's limits are
+looked at, and with them `floor` gives the least time that the same work could take: on a shared machine the share of
+it says more than the seconds.
 
 Tokens are drawn from a Zipf distribution over the vocabulary (s = 1.1, a seed of its own): one repeated token
 would always take the same experts.
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from mindnano import kernels
+from mindnano.bench.floor import NEEDED, Watch, Work, count
 from mindnano.engine.llm import LLM
 from mindnano.engine.timings import peak_rss_mib, rss_mib
 from mindnano.model.stages import StageClock
@@ -37,6 +39,9 @@ class DepthPoint:
     prefill_stage_s: dict[str, float]
     decode_stage_ms: dict[str, float]
     prefill_mla_s: dict[str, float]
+    prefill_share: float  # of the floor, by the limits measured meanwhile
+    decode_share: float
+    limits: dict[str, float]  # of decode: 1e9 bytes or operations a second
 
 
 def zipf_tokens(vocabulary: int, count: int, seed: int = 7) -> list[int]:
@@ -53,6 +58,7 @@ def measure(
 ) -> list[DepthPoint]:
     """Points at `depths`, ascending. Needs a context of max(depths) + tokens + decode."""
     model, pool, block = llm._model, llm._pool, llm.block
+    work, watch = _work(llm), Watch()
     prompt = zipf_tokens(llm.config.vocab_size, max(depths) + tokens + block)
     slot = pool.take()
     points: list[DepthPoint] = []
@@ -76,8 +82,11 @@ def measure(
                 print(f"\rprefill {slot.length:>6} of {max(depths)}", end="", file=sys.stderr, flush=True)
             ttft = spent
             clock = StageClock()
+            watch.look(*NEEDED)
             seconds = prefill(tokens, clock)
             spent += seconds
+            watch.look(*NEEDED)
+            prefill_share = work.prefill_seconds(tokens, depth, watch.take()) / seconds
             steps, step_clock = [], StageClock()
             token = prompt[slot.length]
             for step in range(decode + 2):
@@ -86,19 +95,29 @@ def measure(
                 token = int(np.argmax(logits[0]))
                 if step >= 2:  # the first two bring the decode path's scratch and pages in
                     steps.append(perf_counter() - begin)
+                    watch.look(*NEEDED)
                 else:
                     step_clock = StageClock()
+            limits = watch.take()
             points.append(DepthPoint(
                 depth, tokens / seconds, decode / sum(steps), 1e3 * float(np.median(steps)), ttft,
                 {k: round(v, 3) for k, v in clock.seconds.items() if v},
                 {k: round(1e3 * v / decode, 3) for k, v in step_clock.seconds.items() if v},
                 {k: round(v, 3) for k, v in clock.mla_seconds.items() if v},
+                round(prefill_share, 3),
+                round(work.decode_seconds(depth + tokens, limits) * decode / sum(steps), 3),
+                {k: round(v, 1) for k, v in limits.items()},
             ))  # fmt: skip
             print(f"\rdepth {depth}: prefill {points[-1].prefill_tok_s:.1f} tok/s, decode "
                   f"{points[-1].decode_tok_s:.1f} tok/s   ", file=sys.stderr, flush=True)  # fmt: skip
     finally:
         pool.give_back(slot)
     return points
+
+
+def _work(llm: LLM) -> Work:
+    setup = llm.describe()
+    return count(llm.config, llm._files.weights, setup["kv_layout"], setup["kv_format"])
 
 
 def run(
@@ -131,16 +150,25 @@ def run(
     from rich.console import Console
     from rich.table import Table
 
-    label = " (synthetic weights: speed only)" if llm.synthetic else ""
+    label = "" if llm.device == "cpu" else f", {llm.device}"
+    label += " (synthetic weights: speed only)" if llm.synthetic else ""
     table = Table(title=f"{result['recipe']}, {kv_layout} {kv}, {kernels.threads()} threads{label}")
-    for column in ("depth", f"prefill of {tokens}, tok/s", "decode, tok/s", "decode p50, ms", "TTFT, s"):
+    for column in (
+        "depth",
+        f"prefill of {tokens}, tok/s",
+        "of the floor",
+        "decode, tok/s",
+        "of the floor",
+        "TTFT, s",
+    ):
         table.add_column(column, justify="right")
     for p in points:
         table.add_row(
             str(p.depth),
             f"{p.prefill_tok_s:.1f}",
+            f"{p.prefill_share:.0%}",
             f"{p.decode_tok_s:.1f}",
-            f"{p.decode_ms_p50:.1f}",
+            f"{p.decode_share:.0%}",
             f"{p.ttft_s:.1f}",
         )
     Console().print(table)

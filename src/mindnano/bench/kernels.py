@@ -1,9 +1,9 @@
 """Every kernel at the model's shapes, as a share of the limit that binds it on this machine.
 
 First the gate: each operation of the table, on every instruction set that this machine has, against its NumPy twin.
-Only if all agree, speed: the machine's own limits are measured, then each operation, in turns with its limit's loop, so
-that a change of the clock or a busy neighbour shows in both. Shares are of the best rate that a limit's loop reached in
-the whole run, and of the best time of an operation; the median beside it shows how steady the run was.
+Only if all agree, speed: each operation in turns with the loop of its limit. Machines are shared, and what memory or
+the clock give changes within seconds; so a share compares a round's median call with the limit's loop right before
+and right after it, and the share that counts is the median of the rounds'. Best and median times are of all calls.
 
 Weights, caches and states that come from memory in a real step are taken in turns from more data than any cache holds.
 Experts see the choices of a random router over random tokens.
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 # A run whose limits themselves moved by more than this is marked as disturbed.
 DISTURBED = 0.10
+ROUNDS = 7
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Failure:
 
 @dataclass
 class Result:
-    """best_ms, median_ms: of one call. ops, nbytes: of one call, in units. share: of the limit."""
+    """best_ms, median_ms: of one call. ops, nbytes: of one call, in units. share: of the limit, median of rounds."""
 
     name: str
     limit: str | None
@@ -100,37 +101,37 @@ def gate(operations: list[Operation]) -> list[Failure]:
 
 
 def time_operation(operation: Operation, meter: Meter, seconds: float) -> Result:
-    """Time calls for about that long in three rounds, a look at the limit before each."""
+    """Time calls for about that long (one call a round at least), between looks at the limit."""
     timed = operation.timed(np.random.default_rng(zlib.crc32(operation.name.encode())))
     timed.run()
     times: list[float] = []
-    for _ in range(3):
-        if operation.limit is not None:
-            meter.look(operation.limit, rounds=1)
-        end = perf_counter() + seconds / 3
-        while True:
+    shares: list[float] = []
+    amount = timed.nbytes if operation.limit == "read" else timed.ops
+    before = meter.look(operation.limit, rounds=1) if operation.limit else 0.0
+    for _ in range(ROUNDS):
+        end = perf_counter() + seconds / ROUNDS
+        calls: list[float] = []
+        while not calls or perf_counter() < end:
             begin = perf_counter()
             timed.run()
-            now = perf_counter()
-            times.append(now - begin)
-            if now >= end:
-                break
+            calls.append(perf_counter() - begin)
+        times += calls
+        if operation.limit:
+            after = meter.look(operation.limit, rounds=1)
+            shares.append(amount / median(calls) / 1e9 / ((before + after) / 2))
+            before = after
     return Result(
         operation.name, operation.limit, 1e3 * min(times), 1e3 * median(times), len(times), timed.ops,
-        timed.nbytes, operation.target,
+        timed.nbytes, operation.target, median(shares) if shares else None,
     )  # fmt: skip
 
 
 def measure_all(operations: list[Operation], seconds: float) -> tuple[list[Result], Meter]:
-    """Results with their shares, and the meter that holds the limits."""
+    """Results, and the meter that holds the limits."""
     meter = Meter()
     for name in LIMITS:
         meter.look(name, rounds=5)
-    results = [time_operation(op, meter, seconds) for op in operations]
-    for result in results:
-        if result.limit is not None:
-            result.share = result.rate() / meter.limits.rate(result.limit)
-    return results, meter
+    return [time_operation(op, meter, seconds) for op in operations], meter
 
 
 def processor() -> str:

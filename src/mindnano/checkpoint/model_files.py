@@ -55,9 +55,9 @@ def open_model(path: str | Path | None, recipe: str | None = None) -> ModelFiles
     if recipe is not None:
         layout.check_recipe(recipe)
     if path is None:
-        from mindnano.checkpoint import tiny
+        from mindnano.checkpoint import builtin
 
-        return tiny.open_builtin(recipe or "mixed")
+        return builtin.open_builtin(recipe)
     path = Path(path)
     if path.is_dir():
         return _open_folder(path, recipe or "native")

@@ -53,11 +53,9 @@ def summarize(path: str | Path | None, recipe: str | None = None) -> ModelSummar
     if recipe is not None:
         layout.check_recipe(recipe)
     if path is None:
-        from mindnano.checkpoint import synthetic, tiny
+        from mindnano.checkpoint import builtin
 
-        recipe, config = recipe or "mixed", tiny.config()
-        tokenizer = len(synthetic.extras(config).tokenizer_json or b"")
-        return ModelSummary("built-in", config, recipe, True, weight_bytes(config, recipe), tokenizer)
+        return builtin.summary(recipe)
     path = Path(path)
     if path.is_dir():
         recipe = recipe or "native"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError
 
 from mindnano import __version__
-from mindnano.cli import bench, chat, convert, demo, doctor, generate, help, plan, serve, synth
+from mindnano.cli import bench, calibrate, chat, convert, demo, doctor, generate, help, plan, serve, synth
 from mindnano.cli.options import OPTIONS
 from mindnano.errors import MindNanoError
 
@@ -41,7 +41,8 @@ def build() -> App:
     app.command(convert.convert, sort_key=5)
     app.command(synth.synth, sort_key=6)
     app.command(bench.build(sort_key=7))
-    app.command(doctor.doctor, sort_key=8)
+    app.command(calibrate.calibrate, sort_key=8)
+    app.command(doctor.doctor, sort_key=9)
     return app
 
 

@@ -31,24 +31,33 @@ PROMPT, ANSWER = 600, 48  # tokens
 def demo(
     *, memory_reserve: MemoryReserve = RESERVE, allow_tight: AllowTight = False, json: Json = False
 ) -> int:
-    """Show what MindNano does: convert a checkpoint, run it, compare KV caches. Needs no download."""
-    from mindnano.cli import output
+    """Show what MindNano does: run the built-in model, compare KV caches, plan for this machine. Needs no download."""
+    from mindnano.checkpoint import builtin
+    from mindnano.cli import demo_plan, demo_trained, output
 
     begin = perf_counter()
     screen = output.console(stderr=json)
-    with tempfile.TemporaryDirectory(prefix="mindnano-demo-") as folder:
-        open_model = partial(_open, memory_reserve=memory_reserve, allow_tight=allow_tight)
-        results = _run(Path(folder), screen, open_model)
+    open_model = partial(_open, memory_reserve=memory_reserve, allow_tight=allow_tight)
+    if builtin.trained():
+        results = {"synthetic": False} | demo_trained.run(screen, open_model, KINDS)
+        parts = 2
+    else:
+        with tempfile.TemporaryDirectory(prefix="mindnano-demo-") as folder:
+            results = {"synthetic": True} | _run(Path(folder), screen, open_model)
+        parts = 3
     results["kv_mib"] = kv_table()
+    _title(screen, parts + 1, "The KV cache of the real Ling-3.0-tiny, computed (MiB)")
     _print_kv(screen, results["kv_mib"])
+    _title(screen, parts + 2, "Ling-3.0-tiny on this machine")
+    results["plan"] = demo_plan.plan(memory_reserve)
+    demo_plan.show(screen, results["plan"])
     results["seconds"] = round(perf_counter() - begin, 2)
     screen.print(
         f"\nDone in {results['seconds']:.1f} s. Next: mindnano doctor, mindnano chat, mindnano --help"
     )
     if json:
-        output.print_json({"command": "demo", "synthetic": True, **results})
-    agree = results["blocks_agree"] and all(answer["repeats"] for answer in results["answers"].values())
-    return 0 if agree else 1  # then this installation is broken
+        output.print_json({"command": "demo", **results})
+    return 0 if results["repeats"] else 1  # then this installation is broken
 
 
 def _run(folder: Path, screen: Console, open_model: Open) -> dict[str, Any]:
@@ -82,7 +91,7 @@ def _run(folder: Path, screen: Console, open_model: Open) -> dict[str, Any]:
     return results
 
 
-def _open(model: Path, **options: Any) -> LLM:
+def _open(model: Path | None, **options: Any) -> LLM:
     from mindnano import LLM
 
     return LLM(model, **({"context": CONTEXT, "cache_budget": 0} | options))
@@ -128,6 +137,7 @@ def _generate(packed: Path, screen: Console, open_model: Open) -> dict[str, Any]
         "open_s": round(opened, 4),
         "answers": answers,
         "blocks_agree": equal,
+        "repeats": equal and all(answer["repeats"] for answer in answers.values()),
         "timings": done.timings.as_dict(),
     }
 
@@ -230,7 +240,6 @@ def kv_table() -> list[dict[str, Any]]:
 def _print_kv(screen: Console, rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
-    _title(screen, 4, "The KV cache of the real Ling-3.0-tiny, computed (MiB)")
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("context", justify="right")
     for layout, fmt in KINDS:

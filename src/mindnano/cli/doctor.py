@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mindnano.cli.options import Json
 
 if TYPE_CHECKING:
+    from mindnano.cli.doctor_npu import Probe
     from mindnano.cli.machine import Machine
 
 GIB = 1 << 30
@@ -25,15 +26,16 @@ class Finding:
 def doctor(*, json: Json = False) -> None:
     """Show what this machine has, what the engine would use, what is wrong and what to do about it."""
     from mindnano import __version__, kernels
-    from mindnano.cli import machine, output
+    from mindnano.cli import doctor_npu, machine, output
     from mindnano.engine import cores
 
     found = machine.read()
-    findings = diagnose(found)
+    npu = doctor_npu.probe()
+    findings = diagnose(found, npu)
     threads, cpus = cores.choose(None, "auto")
     uses = {
         "version": __version__, "isa": kernels.isa(), "threads": threads or kernels.threads(),
-        "cpus": cores.numbers(cpus) or "any", "device": "cpu",
+        "cpus": cores.numbers(cpus) or "any", "device": npu.uses,
     }  # fmt: skip
     if json:
         output.print_json(
@@ -41,15 +43,18 @@ def doctor(*, json: Json = False) -> None:
                 "command": "doctor",
                 "machine": found.as_dict(),
                 "engine": uses,
+                "npu": doctor_npu.as_dict(npu),
                 "findings": [vars(finding) for finding in findings],
             }
         )
         return
-    _print(found, findings, uses)
+    _print(found, npu, findings, uses)
 
 
-def diagnose(machine: Machine) -> list[Finding]:
+def diagnose(machine: Machine, npu: Probe) -> list[Finding]:
     """What is wrong, worst first."""
+    from mindnano.cli import doctor_npu
+
     found = []
     memory = machine.available if machine.cgroup_left is None else min(machine.available, machine.cgroup_left)
     if memory < LING_TINY + GIB:
@@ -110,21 +115,14 @@ def diagnose(machine: Machine) -> list[Finding]:
                 "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
             )
         )
-    if machine.npu_devices or machine.librknnrt:
-        found.append(
-            Finding(
-                "an NPU or its library is here, but this version has no binding to it: the CPU does all",
-                "nothing to do",
-            )
-        )
-    return found
+    return found + [Finding(*wrong) for wrong in doctor_npu.problems(machine, npu)]
 
 
-def _print(machine: Machine, findings: list[Finding], uses: dict[str, object]) -> None:
+def _print(machine: Machine, npu: Probe, findings: list[Finding], uses: dict[str, object]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from mindnano.cli import output
+    from mindnano.cli import doctor_npu, output
     from mindnano.units import format_bytes
 
     limit = "" if machine.cgroup_limit is None else f", limited to {format_bytes(machine.cgroup_limit)} here"
@@ -142,8 +140,7 @@ def _print(machine: Machine, findings: list[Finding], uses: dict[str, object]) -
         ("Page cache", f"{format_bytes(machine.page_cache)} (model files stay there between runs)"),
         ("Swap", f"{format_bytes(machine.swap_used)} used of {format_bytes(machine.swap)}"),
         ("Huge pages", machine.huge_pages or "unknown"),
-        ("NPU", ", ".join(machine.npu_devices) or "no device node"),
-        ("librknnrt", machine.librknnrt or "not found"),
+        *doctor_npu.facts(machine, npu),
         ("", ""),
         ("Engine", f"mindnano {uses['version']}: {uses['isa']} kernels (built: {', '.join(machine.isas)})"),
         ("Threads", f"{uses['threads']}, on processors: {uses['cpus']}"),

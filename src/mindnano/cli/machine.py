@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes.util
 import os
 import platform
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mindnano.device.rknpu.system import NpuSystem
 
 CPU_FLAGS = ("avx2", "fma", "f16c", "avx_vnni", "avx512_vnni", "asimd", "asimddp", "asimdhp", "i8mm")
-LIBRKNNRT = (
-    "/usr/lib/librknnrt.so",
-    "/usr/lib64/librknnrt.so",
-    "/usr/local/lib/librknnrt.so",
-    "/lib/librknnrt.so",
-)
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,7 @@ class Machine:
     largest_frequency: float | None
     load: float | None
     librknnrt: str | None
-    npu_devices: tuple[str, ...]
+    npu: NpuSystem
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -55,6 +51,7 @@ def read(root: Path = Path("/")) -> Machine:
     import psutil
 
     from mindnano import kernels
+    from mindnano.device.rknpu import binding, system
     from mindnano.engine import cores
     from mindnano.engine.memory.available import cgroup_limit
 
@@ -85,8 +82,8 @@ def read(root: Path = Path("/")) -> Machine:
         frequency=max(frequencies, default=None),
         largest_frequency=max(largest, default=None),
         load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-        librknnrt=_librknnrt(root),
-        npu_devices=_npu_devices(root),
+        librknnrt=binding.find_library(root),
+        npu=system.read(root),
     )
 
 
@@ -123,20 +120,3 @@ def _cpu_flags(root: Path) -> tuple[str, ...]:
 def _chosen(text: str | None) -> str | None:
     """The bracketed word of a kernel setting such as `always [madvise] never`."""
     return text.partition("[")[2].partition("]")[0] or text if text else None
-
-
-def _librknnrt(root: Path) -> str | None:
-    for path in LIBRKNNRT:
-        if (root / path.lstrip("/")).exists():
-            return path
-    return ctypes.util.find_library("rknnrt") if root == Path("/") else None
-
-
-def _npu_devices(root: Path) -> tuple[str, ...]:
-    """/dev/rknpu, and render nodes whose driver is the NPU's."""
-    found = ["/dev/rknpu"] if (root / "dev/rknpu").exists() else []
-    for node in sorted((root / "sys/class/drm").glob("renderD*")):
-        driver = node / "device/driver"
-        if driver.exists() and driver.resolve().name.lower() == "rknpu":
-            found.append(f"/dev/dri/{node.name}")
-    return tuple(found)

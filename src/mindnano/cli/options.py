@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 KVFormat = Literal["bf16", "int8", "fp16", "fp32"]
 KVLayout = Literal["latent", "expanded"]
 Recipe = Literal["mixed", "w4", "w8", "bf16", "native"]
-Device = Literal["auto", "cpu"]
+Device = Literal["auto", "cpu", "rknpu"]
 
 # Equal to engine.memory.DEFAULT_RESERVE and DEFAULT_CACHE, likewise.
 RESERVE, CACHE = 512 << 20, 512 << 20
@@ -36,17 +36,6 @@ def context(type_: Any, tokens: list[Token] | tuple[Token, ...]) -> int | str:
 
 def size_in_bytes(type_: Any, tokens: list[Token] | tuple[Token, ...]) -> int:
     return parse_bytes(tokens[0].value)
-
-
-def device(type_: Any, tokens: list[Token] | tuple[Token, ...]) -> str:
-    value = tokens[0].value
-    if value == "rknpu":
-        raise MindNanoError(
-            "--device rknpu: this version has no binding to librknnrt.so (the RK3588's NPU); use auto or cpu"
-        )
-    if value not in ("auto", "cpu"):
-        raise MindNanoError(f"--device: expected auto or cpu, got {value!r}")
-    return value
 
 
 def parse_biases(given: tuple[str, ...]) -> dict[int, float]:
@@ -120,6 +109,15 @@ Force = Annotated[
 ]
 
 
+AttentionDevice = Annotated[
+    Device,
+    Parameter(
+        group=ENGINE,
+        help="Where a prompt's attention runs. rknpu: the RK3588's NPU; auto: as this machine's curves say.",
+    ),
+]
+
+
 @Parameter(name="*", group=ENGINE)
 @dataclass(frozen=True)
 class EngineOptions:
@@ -146,9 +144,7 @@ class EngineOptions:
             show_default=False,
         ),
     ] = None
-    device: Annotated[str, Parameter(converter=device, metavar="auto|cpu", help="Where attention runs.")] = (
-        "auto"
-    )
+    device: AttentionDevice = "auto"
     memory_reserve: MemoryReserve = RESERVE
     cache_budget: CacheBudget = CACHE
     allow_tight: AllowTight = False

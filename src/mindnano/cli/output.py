@@ -62,6 +62,10 @@ def speeds(timings: Timings) -> str:
         f"first token after {timings.ttft_s:.2f} s",
         f"peak memory {timings.peak_rss_mib:,.0f} MiB",
     ]
+    if timings.device != "cpu":
+        parts.append(f"{timings.device}: {timings.mla_calls.get('rknpu', 0)} attention calls")
+    if timings.fallbacks:
+        parts.append(f"{timings.fallbacks} fallbacks to the CPU")
     return ", ".join(parts)
 
 

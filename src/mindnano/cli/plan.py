@@ -10,6 +10,7 @@ from mindnano.cli.options import (
     CACHE,
     OPTIONS,
     RESERVE,
+    AttentionDevice,
     CacheBudget,
     Json,
     KVFormat,
@@ -97,12 +98,14 @@ def plan(
             "Needs --kv and --kv-layout.",
         ),
     ] = None,
+    device: AttentionDevice = "auto",
     json: Json = False,
 ) -> None:
     """Show what memory a model needs, by arithmetic, and whether it fits here. Reads no weights."""
     from mindnano import kernels
     from mindnano.checkpoint import summarize
     from mindnano.cli import output
+    from mindnano.device.choice import Devices
     from mindnano.engine.llm import DEFAULT_BLOCK
     from mindnano.engine.memory import Available, Setup, available, report
     from mindnano.engine.memory.report import CONTEXTS, FORMATS
@@ -115,6 +118,7 @@ def plan(
     setup = Setup.of(
         summary, layout="latent", fmt="bf16", slots=slots, block=DEFAULT_BLOCK,
         threads=threads or kernels.threads(), cache_budget=cache_budget,
+        device=Devices.planned_bytes(device, summary.config, kv or "bf16", summary.recipe),
     )  # fmt: skip
     found = report(
         setup,
@@ -156,7 +160,8 @@ def _print(summary: ModelSummary, found: MemoryReport) -> None:
     first = found.rows[0].plan
     screen.print(
         f"In every row: weights {first.weights / MIB:,.0f} + states {first.states / MIB:,.0f} + kept prefixes "
-        f"{first.checkpoints / MIB:,.0f} (--cache-budget) + runtime {first.runtime / MIB:,.0f} MiB",
+        f"{first.checkpoints / MIB:,.0f} (--cache-budget) + runtime {first.runtime / MIB:,.0f} MiB"
+        + (f" + NPU {first.device / MIB:,.0f} MiB" if first.device else ""),
     )
     screen.print(_rows(found))
     notes = ["MiB."]

@@ -28,26 +28,27 @@ class CpuAttention:
         )
 
     def attend(
-        self, q: F32, kv: KVCache, kv_b: Matrix | None, start: int, scale: float, out: F32, clock: StageClock
-    ) -> Iterator[None]:
+        self, q: F32, kv: KVCache, kv_b: Matrix | None, start: int, scale: float, out: F32, clock: StageClock,
+        heads: range | None = None,
+    ) -> Iterator[None]:  # fmt: skip
         """q [T, H, Dk] at positions start.. against cache rows [0, start + T); writes out [T, H, Dv].
 
-        The block's own rows are in the cache already. Yields between pieces of bounded work.
+        All heads, or these. The block's own rows are in the cache already. Yields between pieces of bounded work.
         """
         c = self.config
+        heads = range(c.num_heads) if heads is None else heads
         rows, length = q.shape[0], start + q.shape[0]
         width = c.qk_nope_head_dim + c.qk_rope_head_dim + c.v_head_dim
-        group = min(c.num_heads, kernels.threads())
-        for head in range(0, c.num_heads, group):
-            heads = min(group, c.num_heads - head)
+        for head in heads[:: kernels.threads()]:
+            group = min(kernels.threads(), heads.stop - head)
             if isinstance(kv, LatentCache):
-                seconds = self.history.load_latent(kv.view, length, head, heads, kv_b)
+                seconds = self.history.load_latent(kv.view, length, head, group, kv_b)
             else:
-                seconds = self.history.load_expanded(kv.view, length, head, heads)
+                seconds = self.history.load_expanded(kv.view, length, head, group)
             clock.attention(self.name, *seconds)
             clock.lap("mla")
             yield
-            step = max(64, int(_CALL_MACS / (heads * length * width)) // 64 * 64)
+            step = max(64, int(_CALL_MACS / (group * length * width)) // 64 * 64)
             for begin in range(0, rows, step):
                 end = min(begin + step, rows)
                 clock.attention(self.name, *self.history.attend(q, start, begin, end, scale, out))

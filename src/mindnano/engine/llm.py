@@ -21,6 +21,7 @@ from mindnano.cache.sessions import SessionInfo, SessionStore, check_name
 from mindnano.cache.slots import SlotPool, kv_bytes, state_bytes
 from mindnano.cache.snapshot import Binding
 from mindnano.checkpoint import open_model, summarize
+from mindnano.device.choice import Devices, check_device
 from mindnano.engine import cores
 from mindnano.engine.completion import Completion, Delta, Usage
 from mindnano.engine.memory import (
@@ -132,7 +133,7 @@ class LLM:
         force: bool = False,
     ) -> None:
         check_kind(kv_layout, kv)
-        _check_device(device)
+        check_device(device, kv)
         for name, value, least in (
             ("prefill_block", prefill_block, 1), ("slots", slots, 1),
             ("cache_budget", cache_budget, 0), ("memory_reserve", memory_reserve, 0),
@@ -141,6 +142,7 @@ class LLM:
                 raise MindNanoError(f"{name}: expected at least {least}, got {value}")
         cores.use(threads, cpus)
         summary = summarize(model, recipe)
+        self._devices = Devices.open(device, kv)
         self.setup = Setup.of(
             summary,
             layout=kv_layout,
@@ -149,6 +151,7 @@ class LLM:
             block=prefill_block,
             threads=kernels.threads(),
             cache_budget=cache_budget,
+            device=self._devices.memory_bytes(summary.config, kv, summary.recipe),
         )
         self.memory_reserve = memory_reserve
         self.context = choose_context(
@@ -157,17 +160,27 @@ class LLM:
         self.plan = plan_memory(self.setup, self.context)
         self._files = open_model(model, recipe)
         self.config = self._files.config
-        self.kv, self.kv_layout, self.device, self.block = kv, kv_layout, "cpu", prefill_block
+        self.kv, self.kv_layout, self.block = kv, kv_layout, prefill_block
         self.synthetic = self._files.synthetic
         self.generation = self._files.generation  # the settings that the model recommends
         self.tokenizer = Tokenizer(self._files.tokenizer_json, self.config)
         self.chat_template = ChatTemplate(self._files.chat_template)
-        self._model = Decoder(self.config, self._files.weights, kv)
+        self._model = Decoder(self.config, self._files.weights, kv, self._devices)
         self._pool = SlotPool(self.config, kv_layout, kv, self.context, slots)
         self._prefixes = PrefixCache(self._pool, cache_budget)
         guard = MemoryGuard(self.setup)
         self._scheduler = Scheduler(self._model, self._pool, prefill_block, self._prefixes, guard)
         self._lock = threading.RLock()
+
+    @property
+    def device(self) -> str:
+        """What may compute attention: "cpu", or "rknpu", with "(emulated)" behind it where it is."""
+        return self._devices.name
+
+    @property
+    def emulated(self) -> bool:
+        """Whether that NPU says that it is an emulation."""
+        return self._devices.emulated
 
     def __enter__(self) -> LLM:
         return self
@@ -178,7 +191,7 @@ class LLM:
         self.close()
 
     def close(self) -> None:
-        """End what runs, and give all memory and the model's mapping back; the object can't be used afterwards."""
+        """End what runs; give all memory, the model's mapping and the NPU back. It can't be used afterwards."""
         scheduler = self.__dict__.pop("_scheduler", None)
         if scheduler is None:
             return
@@ -186,6 +199,7 @@ class LLM:
         self._prefixes.clear()
         for name in ("_pool", "_prefixes", "_model", "_files"):
             self.__dict__.pop(name, None)
+        self._devices.close()
 
     def read_weights(self) -> None:
         """Bring all weights into memory now, so that the first requests don't wait for the disk."""
@@ -375,7 +389,7 @@ class LLM:
             "context": self.context,
             "kv_layout": self.kv_layout,
             "kv_format": self.kv,
-            "device": self.device,
+            **self._devices.describe(),
             "isa": kernels.isa(),
             "threads": kernels.threads(),
             "cpus": cores.numbers(tuple(kernels.cpus())) or "any",
@@ -521,7 +535,9 @@ class LLM:
             stage_s=dict(clock.seconds),
             mla_s=dict(clock.mla_seconds),
             mla_calls=dict(clock.mla_calls),
+            npu_projections=clock.npu_projections,
             fallbacks=clock.fallbacks,
+            device=self.device,
         )
 
 
@@ -531,10 +547,3 @@ def _store(store: SessionStore | str | Path) -> SessionStore:
 
 def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
-
-
-def _check_device(device: str) -> None:
-    if device not in ("auto", "cpu"):
-        raise MindNanoError(
-            f"device: expected auto or cpu, got {device!r}; attention runs on the CPU in this version"
-        )

@@ -20,7 +20,8 @@ class Timings:
     for fewer than two. cached_tokens: of the prompt, not computed again; cached_reason: why not more.
     stage_s: seconds by stage (model/stages.py); a step shared by several sequences counts for each in full.
     mla_s: of the attention's seconds, those of packing, memory sync, products, softmax. mla_calls:
-    attention calls by device. fallbacks: calls that a device refused and the CPU served.
+    attention calls by device. npu_projections: products of weights that the NPU computed. fallbacks: calls that
+    it failed at and the CPU served. device: what may compute beside the CPU, and whether it is an emulation.
     """
 
     ttft_s: float
@@ -36,6 +37,8 @@ class Timings:
     mla_s: Mapping[str, float] = field(default_factory=dict)
     mla_calls: Mapping[str, int] = field(default_factory=dict)
     fallbacks: int = 0
+    npu_projections: int = 0
+    device: str = "cpu"
 
     @property
     def prefill_tok_s(self) -> float | None:

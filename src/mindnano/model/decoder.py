@@ -17,7 +17,7 @@ from mindnano.cache.prefix import StateCopy
 from mindnano.cache.slots import Slot, SlotPool
 from mindnano.checkpoint.config import ModelConfig
 from mindnano.checkpoint.store import WeightStore
-from mindnano.device.cpu import CpuAttention
+from mindnano.device.choice import Attention, Devices
 from mindnano.model.kda import KDA
 from mindnano.model.linear import F32, Activations, Linear
 from mindnano.model.mla import MLA
@@ -43,7 +43,7 @@ class Layer:
     """One decoder layer with its norms."""
 
     def __init__(
-        self, config: ModelConfig, weights: WeightStore, index: int, device: CpuAttention | None
+        self, config: ModelConfig, weights: WeightStore, index: int, device: Attention | None
     ) -> None:
         name = f"layers.{index}"
         self.index = index
@@ -62,19 +62,27 @@ class Layer:
         else:
             self.mlp = MoE(config.moe, weights, f"{name}.moe")
 
+    def projections(self) -> list[Linear]:
+        attention = self.kda or self.mla
+        return attention.projections() if attention is not None else []
+
 
 class Decoder:
     """The model without caches or scheduling: rows of tokens in, logits out."""
 
-    def __init__(self, config: ModelConfig, weights: WeightStore, kv_format: str) -> None:
+    def __init__(self, config: ModelConfig, weights: WeightStore, kv_format: str, devices: Devices) -> None:
         self.config = config
-        device = CpuAttention(config.mla, kv_format) if config.mla is not None else None
+        device = Attention(config.mla, kv_format, devices) if config.mla is not None else None
         self.table = weights.embedding()  # (array, scales or None, dtype)
         self.layers = [Layer(config, weights, i, device) for i in range(config.num_layers)]
         self.norm = weights.vector("norm")
         self.lm_head = Linear(weights.linear("lm_head"))
         self.decode_scratch, self.prefill_scratch = Workspace(), Workspace()
         self.attending = False  # whether a block's attention is under way, with the device's scratch
+        projections = [linear for layer in self.layers for linear in layer.projections()]
+        self.linear_device = devices.linear([part for linear in projections for part in linear.parts])
+        for linear in projections:
+            linear.device = self.linear_device
 
     def decode(self, tokens: Sequence[int], slots: Sequence[Slot], pool: SlotPool, clock: StageClock) -> F32:
         """One token a sequence, appended at slots[s].length. Logits [S, vocabulary], valid until the next call."""
@@ -134,6 +142,8 @@ class Decoder:
                 clock.restart()
             slot.layer = layer.index + 1
         slot.length += count
+        if self.linear_device is not None:
+            clock.linear(*self.linear_device.take_counts())
         slot.layer = 0
         if isinstance(rows, str):
             yield self._logits(x[-1:], ws, clock) if rows == "last" else x[:0, :0]

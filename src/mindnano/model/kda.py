@@ -36,6 +36,10 @@ class KDA:
         self.dt_bias = weights.vector(f"{prefix}.dt_bias")
         self.o_norm = weights.vector(f"{prefix}.o_norm")
 
+    def projections(self) -> list[Linear]:
+        """The large products of a row."""
+        return [w for w in (self.w_in, self.w_f, self.w_g, self.w_o) if w is not None]
+
     def __call__(
         self,
         x: Activations,

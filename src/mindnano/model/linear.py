@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,13 @@ def is_quantized(matrix: Matrix) -> bool:
     return matrix.format in ("w4", "w8")
 
 
+class LinearDevice(Protocol):
+    """Who may compute large products instead of the CPU, with the same bits."""
+
+    def __call__(self, x: Quantized, matrix: Matrix, out: F32, column: int, accumulate: bool) -> bool:
+        """Write (or add) x W^T to out[:, column..]; False, with nothing done, where the CPU is to do it."""
+
+
 class Linear:
     """y = x W^T, W [N, K] given as one matrix or as several stacked by rows."""
 
@@ -58,13 +66,16 @@ class Linear:
         self.rows = sum(part.rows for part in parts)
         self.cols = parts[0].cols
         self.nbytes = sum(part.nbytes for part in parts)
+        self.device: LinearDevice | None = None
 
     def __call__(self, x: Activations, out: F32, accumulate: bool = False) -> F32:
         """Write (or add) x W^T to out [T, N]."""
         column = 0
         for part in self.parts:
             if is_quantized(part):
-                kernels.linear_quantized(*x.quantized(), part, out, column, accumulate)
+                device = self.device if len(out) > 1 else None
+                if device is None or not device(x.quantized(), part, out, column, accumulate):
+                    kernels.linear_quantized(*x.quantized(), part, out, column, accumulate)
             else:
                 kernels.linear_dense(x.x, part, out, column, accumulate)
             column += part.rows

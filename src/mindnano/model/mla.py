@@ -15,7 +15,7 @@ from mindnano import kernels
 from mindnano.cache.kv import ExpandedCache, KVCache
 from mindnano.checkpoint.config import MLAConfig
 from mindnano.checkpoint.store import WeightStore
-from mindnano.device.cpu import CpuAttention
+from mindnano.device.choice import Attention
 from mindnano.model.linear import F32, Activations, HeadLinear, Linear
 from mindnano.model.stages import StageClock
 from mindnano.model.workspace import Workspace
@@ -24,7 +24,7 @@ from mindnano.model.workspace import Workspace
 class MLA:
     """One MLA layer's attention: x -> W_o [ softmax(q k^T / sqrt(Dk)) v * sigmoid(W_gate x) ]."""
 
-    def __init__(self, config: MLAConfig, weights: WeightStore, prefix: str, device: CpuAttention) -> None:
+    def __init__(self, config: MLAConfig, weights: WeightStore, prefix: str, device: Attention) -> None:
         self.config, self.device = config, device
         c = config
         self.head_dim = c.qk_nope_head_dim + c.qk_rope_head_dim
@@ -41,6 +41,10 @@ class MLA:
         self.v_absorb = HeadLinear(weights.heads(f"{prefix}.v_absorb"))
         self.w_gate = Linear(weights.linear(f"{prefix}.gate")) if c.head_gate else None
         self.w_o = Linear(weights.linear(f"{prefix}.o"))
+
+    def projections(self) -> list[Linear]:
+        """The large products of a row."""
+        return [w for w in (self.w_in, self.w_qb, self.w_o) if w is not None]
 
     def project(
         self, x: Activations, positions: NDArray[np.int64], q: F32, ws: Workspace, clock: StageClock

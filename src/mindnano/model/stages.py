@@ -15,6 +15,7 @@ class StageClock:
         self.seconds: dict[str, float] = dict.fromkeys(STAGES, 0.0)
         self.mla_seconds: dict[str, float] = dict.fromkeys(MLA_PHASES, 0.0)
         self.mla_calls: dict[str, int] = {"cpu": 0, "rknpu": 0}
+        self.npu_projections = 0
         self.fallbacks = 0
         self._last = perf_counter()
 
@@ -36,6 +37,11 @@ class StageClock:
         phases["softmax"] += softmax
         phases["sync"] += sync
 
+    def linear(self, calls: int, fallbacks: int) -> None:
+        """Book products of weights that the NPU computed, and such that it failed at."""
+        self.npu_projections += calls
+        self.fallbacks += fallbacks
+
     def add(self, other: StageClock) -> None:
         for stage, seconds in other.seconds.items():
             self.seconds[stage] += seconds
@@ -43,4 +49,5 @@ class StageClock:
             self.mla_seconds[phase] += seconds
         for device, calls in other.mla_calls.items():
             self.mla_calls[device] += calls
+        self.npu_projections += other.npu_projections
         self.fallbacks += other.fallbacks

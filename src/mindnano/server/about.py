@@ -59,7 +59,12 @@ async def props(request: Request) -> Response:
             context=llm.context,
             slots=llm.slots,
             kv=a.KVProps(layout=llm.kv_layout, format=llm.kv),
-            device=a.DeviceProps(requested=settings.device, effective=llm.device),
+            device=a.DeviceProps(
+                requested=settings.device,
+                effective=llm.device,
+                emulated=llm.emulated,
+                reason=about["device_reason"],
+            ),
             memory=a.MemoryProps(
                 plan=llm.plan.as_dict(),
                 available_mib=available().nbytes // MIB,

@@ -22,6 +22,10 @@ class Metrics:
         self.answer_tokens = self._counter("answer_tokens", "Tokens of answers.")
         self.refused = self._counter("queue_full", "Requests refused since too many waited.")
         self.failures = self._counter("engine_failures", "Steps of the engine that failed.")
+        self.attention = self._counter("prompt_attention_calls", "Calls of prompts' attention.", ("device",))
+        self.fallbacks = self._counter(
+            "device_fallbacks", "Calls that a device failed at and the CPU served."
+        )
         self.ttft = self._histogram("ttft_seconds", "From a request to its first token.", _SECONDS)
         self.gaps = self._histogram("token_gap_seconds", "Between two tokens of an answer.", _GAPS)
         self.queued = self._histogram("queue_seconds", "From a request to its slot.", _SECONDS)
@@ -32,6 +36,9 @@ class Metrics:
         self.prompt_tokens.inc(completion.usage.prompt_tokens)
         self.cached_tokens.inc(completion.timings.cached_tokens)
         self.answer_tokens.inc(completion.usage.completion_tokens)
+        for device, calls in completion.timings.mla_calls.items():
+            self.attention.labels(device).inc(calls)
+        self.fallbacks.inc(completion.timings.fallbacks)
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
         return Counter(f"mindnano_{name}", text, labels, registry=self.registry)

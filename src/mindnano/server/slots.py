@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from mindnano import kernels
 from mindnano.checkpoint import summarize
+from mindnano.device.choice import Devices
 from mindnano.engine.llm import DEFAULT_BLOCK
 from mindnano.engine.memory import Available, Setup, available
 from mindnano.engine.memory.fit import largest_context
@@ -29,11 +30,13 @@ def choose_slots(setup: Setup, context: int | str, memory: Available, reserve: i
 
 def slots_for(
     model: str | None, recipe: str | None, layout: str, fmt: str, threads: int | None, cache_budget: int,
-    context: int | str, reserve: int,
+    context: int | str, reserve: int, device: str,
 ) -> int:  # fmt: skip
     """`choose_slots` for a model that isn't opened yet."""
+    summary = summarize(model, recipe)
     setup = Setup.of(
-        summarize(model, recipe), layout=layout, fmt=fmt, slots=1, block=DEFAULT_BLOCK,
+        summary, layout=layout, fmt=fmt, slots=1, block=DEFAULT_BLOCK,
         threads=threads or kernels.threads(), cache_budget=cache_budget,
+        device=Devices.planned_bytes(device, summary.config, fmt, summary.recipe),
     )  # fmt: skip
     return choose_slots(setup, context, available(), reserve)

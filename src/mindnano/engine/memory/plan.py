@@ -20,7 +20,8 @@ _ENTRY, _ENTRY_JSON, _MERGES = 290, 17, 9.7
 
 @dataclass(frozen=True)
 class Setup:
-    """Everything that decides an engine's memory but the context. Sizes in bytes; `tokenizer`: of tokenizer.json."""
+    """Everything that decides an engine's memory but the context. Sizes in bytes; `tokenizer`: of tokenizer.json,
+    `device`: what an NPU's buffers take of this machine's memory."""
 
     config: ModelConfig
     weights: int
@@ -32,6 +33,7 @@ class Setup:
     cache_budget: int
     recipe: str = "mixed"
     tokenizer: int = 0
+    device: int = 0
 
     @classmethod
     def of(cls, model: ModelSummary, **engine: Any) -> Setup:
@@ -49,7 +51,7 @@ class MemoryPlan:
 
     weights: as stored. kv: rows of all slots. states: KDA and convolution states of all slots. checkpoints: the
     budget of the prefix cache. scratch: what passes through a layer, and the history that a prefill expands.
-    runtime: interpreter, libraries, tokenizer.
+    runtime: interpreter, libraries, tokenizer. device: an NPU's buffers and weights laid out anew, 0 without one.
     """
 
     context: int
@@ -60,11 +62,20 @@ class MemoryPlan:
     checkpoints: int
     scratch: int
     runtime: int
+    device: int
     per_token: float
 
     @property
     def total(self) -> int:
-        return self.weights + self.kv + self.states + self.checkpoints + self.scratch + self.runtime
+        return (
+            self.weights
+            + self.kv
+            + self.states
+            + self.checkpoints
+            + self.scratch
+            + self.runtime
+            + self.device
+        )
 
     @property
     def fixed(self) -> int:
@@ -80,9 +91,10 @@ class MemoryPlan:
         parts = (
             ("weights", self.weights), ("KV cache", self.kv), ("states", self.states),
             ("checkpoints", self.checkpoints), ("scratch", self.scratch), ("runtime", self.runtime),
+            ("NPU", self.device),
         )  # fmt: skip
         return (
-            " + ".join(f"{name} {size / MIB:,.0f}" for name, size in parts)
+            " + ".join(f"{name} {size / MIB:,.0f}" for name, size in parts if size or name != "NPU")
             + f" = {self.total / MIB:,.0f} MiB"
         )
 
@@ -101,6 +113,7 @@ def plan_memory(setup: Setup, context: int) -> MemoryPlan:
         checkpoints=setup.cache_budget,
         scratch=_fixed_scratch(setup, context) + _growing_scratch(setup, context),
         runtime=RUNTIME_BYTES + tokenizer_memory(setup.config.vocab_size, setup.tokenizer),
+        device=setup.device,
         per_token=growing + slope,
     )
 

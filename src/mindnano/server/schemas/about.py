@@ -41,8 +41,12 @@ class KVProps(Body):
 
 
 class DeviceProps(Body):
+    """What may compute a prompt's attention beside the CPU, whether it is an emulation, and why it was chosen."""
+
     requested: str
     effective: str
+    emulated: bool
+    reason: str
 
 
 class MemoryProps(Body):

@@ -3,7 +3,7 @@ import { el } from "./dom.js";
 import { bytes, number, t, tokens } from "./i18n.js";
 import { readProps, server } from "./server.js";
 
-const PARTS = ["weights", "kv", "states", "checkpoints", "scratch", "runtime"];
+const PARTS = ["weights", "kv", "states", "checkpoints", "scratch", "runtime", "device"];
 const VERDICTS = { fits: "fits", tight: "tight", "does not fit": "over", "beyond trained context": "beyond" };
 
 let chosen = null; // "layout format" whose bars are shown

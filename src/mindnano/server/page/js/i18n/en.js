@@ -143,6 +143,7 @@ export default {
   part_checkpoints: "Prefix checkpoints",
   part_scratch: "Scratch",
   part_runtime: "Runtime",
+  part_device: "NPU",
   verdict_fits: "fits",
   verdict_tight: "tight",
   verdict_over: "doesn’t fit",

@@ -143,6 +143,7 @@ export default {
   part_checkpoints: "前缀检查点",
   part_scratch: "暂存",
   part_runtime: "运行时",
+  part_device: "NPU",
   verdict_fits: "放得下",
   verdict_tight: "勉强",
   verdict_over: "放不下",
