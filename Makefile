@@ -13,7 +13,7 @@ TRAINED ?= training/run
 ARM     := build/aarch64
 
 .PHONY: help demo test page-test clients soak soak-server lint oracle fixtures builtin-model test-slow test-full sanitize bench \
-  bench-serving arm-tools arm-python arm-wheel arm-test arm-smoke arm-count dev clean
+  bench-serving report arm-tools arm-python arm-wheel arm-test arm-smoke arm-count dev clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -95,6 +95,16 @@ sanitize: $(VENV)/.installed  ## kernel tests under the address and undefined-be
 bench: $(FULL)  ## kernels against this machine's limits, then speed by depth on the full-size model
 	$(VENV)/bin/mindnano bench kernels
 	$(VENV)/bin/mindnano bench depth $(FULL)
+
+REPORT  ?= docs/report
+RESULTS ?= build/report
+BUDGET  ?=
+
+report: $(FULL)  ## the whole benchmark on the full-size model, into REPORT=docs/report; BUDGET=minutes; resumes
+	$(VENV)/bin/python $(PIP) '.[bench]'
+	cat $(FULL) > /dev/null
+	$(VENV)/bin/mindnano bench all $(FULL) --scale full --output-dir $(RESULTS) --report $(REPORT) \
+	  $(if $(BUDGET),--budget $(BUDGET))
 
 arm-tools:
 	@cross/tools.sh

@@ -40,9 +40,11 @@ fi
 set -m  # each job in a process group of its own, so that all of it ends with this script
 trap 'for job in $(jobs -p); do kill -- "-$job" 2> /dev/null || true; done' EXIT
 trap 'exit 130' INT TERM
+rm -f "$log"/answers-*.txt
 as cortex-a76 neon_dot "(neon_dot or not neon)" > "$log/cortex-a76.txt" 2>&1 & first=$!
 as cortex-a72 neon "not neon_dot" > "$log/cortex-a72.txt" 2>&1 & second=$!
-timeout -k 10 "$limit" "$python" -m cross.answers avx2 $quick > "$log/answers-avx2.txt"
+timeout --foreground -k 10 "$limit" "$python" -m cross.answers avx2 $quick > "$log/answers-avx2.txt" & here=$!
+wait $here
 failed=0
 wait $first || failed=1
 wait $second || failed=1

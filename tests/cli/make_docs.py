@@ -9,8 +9,9 @@ from mindnano.cli.app import build
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 COMMANDS = (
-    "demo", "chat", "generate", "serve", "plan", "convert", "synth", "bench", "bench kernels", "bench depth",
-    "bench memory", "bench reuse", "calibrate", "doctor",
+    "demo", "chat", "generate", "serve", "plan", "convert", "synth", "bench", "bench capacity", "bench perf",
+    "bench compare", "bench quality", "bench report", "bench all", "bench kernels", "bench depth", "bench memory",
+    "bench serving", "bench reuse", "calibrate", "doctor",
 )  # fmt: skip
 HEAD = """\
 # Command line

@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from mindnano import __version__
+from mindnano.bench.budget import Budget
 from mindnano.bench.load import Driver, Load, blank, local_counter, now
 from mindnano.bench.progress import Estimate, Progress
 from mindnano.bench.records import Point, Results, Run
@@ -36,6 +37,7 @@ class Campaign:
     machine: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     estimate: Estimate = field(default_factory=Estimate)
+    budget: Budget = field(default_factory=Budget)
     left: Callable[[], float] = lambda: 0.0
 
     def __post_init__(self) -> None:
@@ -77,13 +79,14 @@ class Campaign:
     def done(self, key: tuple[Any, ...]) -> bool:
         """Whether that run is there: a good one, one that can't be, or as many disturbed ones as are tried."""
         runs = self.results.of(key)
-        tried = [run for run in runs if run.status != "failed"]
+        tried = [run for run in runs if run.status not in ("failed", "not_measured")]
         return any(run.counts or run.status == "not_started" for run in runs) or len(tried) > self.retries
 
     def measure(self, driver: Driver, load: Load, mark: dict[str, Any]) -> Point:
         """Run a load until it is undisturbed or was tried often enough; every run is recorded. mark: fields of the
         point that say which run it is. Returns the last one."""
-        tried = len(self.results.of(self.key(driver.server.setting, load, mark)))
+        known = self.results.of(self.key(driver.server.setting, load, mark))
+        tried = sum(point.status != "not_measured" for point in known)
         while True:
             what = f"{driver.point('perf').kind}, {_sizes(load)}"
             self.progress.doing(what, self.left())
@@ -117,21 +120,43 @@ class Campaign:
         self, setting: Setting, error: StartError, load: Load | None, mark: dict[str, Any]
     ) -> Point:
         """Record a setting whose server didn't start."""
-        point = blank("perf" if load else "capacity", setting.label, load)
-        point.server, point.model, point.threads, point.slots = (
-            setting.preset, setting.name, setting.threads, setting.slots
-        )  # fmt: skip
-        point.kv_layout, point.kv_format, point.context_tokens = (
-            setting.kv_layout,
-            setting.kv,
-            setting.context,
-        )
+        point = _unseen(setting, load, mark)
         point.status, point.reason = "not_started" if error.refused else "failed", str(error)
-        for name, value in mark.items():
-            setattr(point, name, value)
         self.results.append(point)
         self.progress.did(f"{setting.label}: {point.status.replace('_', ' ')}: {error}", 0.0, self.left())
         return point
+
+    def no_time(
+        self, setting: Setting, load: Load | None, mark: dict[str, Any], seconds: float | None = None
+    ) -> bool:
+        """Whether the budget has no time for that point, which is then recorded as not measured. seconds: how long it
+        takes; left out, by the estimate."""
+        if seconds is None:
+            seconds = self.estimate.seconds(kind_of(setting), load) if load else self.estimate.start
+        if (reason := self.budget.refusal(seconds)) is None:
+            return False
+        point = _unseen(setting, load, mark)
+        point.status, point.reason = "not_measured", reason
+        said = [one for one in self.results.of(point.key) if one.status == "not_measured"]
+        if not any(one.filled_tokens == point.filled_tokens for one in said):
+            self.results.append(point)
+        return True
+
+
+def kind_of(setting: Setting) -> str:
+    """Layout and format, as points name them."""
+    return " ".join(part for part in (setting.kv_layout, setting.kv) if part) or setting.label
+
+
+def _unseen(setting: Setting, load: Load | None, mark: dict[str, Any]) -> Point:
+    """A point of a server that said nothing: what was asked for."""
+    point = blank("perf" if load else "capacity", setting.label, load)
+    point.server, point.model = setting.preset, setting.name
+    point.threads, point.slots = setting.threads, setting.slots
+    point.kv_layout, point.kv_format, point.context_tokens = setting.kv_layout, setting.kv, setting.context
+    for name, value in mark.items():
+        setattr(point, name, value)
+    return point
 
 
 def _sizes(load: Load) -> str:

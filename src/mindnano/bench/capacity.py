@@ -14,7 +14,7 @@ from time import perf_counter
 import psutil
 
 from mindnano.bench import machine_state
-from mindnano.bench.campaign import Campaign
+from mindnano.bench.campaign import Campaign, kind_of
 from mindnano.bench.load import Driver, Load
 from mindnano.bench.progress import total
 from mindnano.bench.records import Point, points
@@ -45,11 +45,16 @@ def run(campaign: Campaign, settings: Sequence[Setting], fill_up_to: int | None 
         return fill_up_to is None or setting.context <= fill_up_to
 
     ordered = sorted(settings, key=lambda one: one.context)
-    waiting = [s for s in ordered if not campaign.done(campaign.key(s, None, {}))]
+    waiting = [s for s in ordered if not _known(campaign, s, fills(s))]
     campaign.left = lambda: total(
-        campaign.estimate, [(_kind(s), fill_load(s)) for s in waiting if fills(s)], len(waiting)
+        campaign.estimate, [(kind_of(s), fill_load(s)) for s in waiting if fills(s)], len(waiting)
     )  # fmt: skip
     for setting in list(waiting):
+        load = fill_load(setting) if fills(setting) else None
+        seconds = total(campaign.estimate, [(kind_of(setting), load)] if load else [], 1)
+        if campaign.no_time(setting, None, {"filled_tokens": load and load.input_tokens}, seconds):
+            waiting.remove(setting)
+            continue
         campaign.progress.doing(f"capacity {setting.label}", campaign.left())
         begin = perf_counter()
         try:
@@ -66,6 +71,14 @@ def run(campaign: Campaign, settings: Sequence[Setting], fill_up_to: int | None 
         waiting.remove(setting)
 
 
+def _known(campaign: Campaign, setting: Setting, fill: bool) -> bool:
+    """Whether it is measured; one that was only looked at when ready is measured again to be filled."""
+    key = campaign.key(setting, None, {})
+    seen = [one for one in campaign.results.of(key) if one.status in ("ok", "not_started")]
+    filled = any(one.filled_tokens or one.status == "not_started" for one in seen)
+    return campaign.done(key) and (filled or not fill)
+
+
 def look(campaign: Campaign, driver: Driver, fill: bool) -> Point:
     """Memory of a warm server, then of one that reads a prompt of half its context."""
     point = driver.point("capacity")
@@ -73,6 +86,7 @@ def look(campaign: Campaign, driver: Driver, fill: bool) -> Point:
     point.mem_available_mib = psutil.virtual_memory().available / MIB
     if pids is not None:
         point.rss_mib = machine_state.rss_mib(pids)
+        point.rss_file_mib = machine_state.rss_file_mib(pids)
         point.peak_rss_mib = machine_state.peak_rss_mib(pids)
         point.vm_swap_mib = machine_state.vm_swap_mib(pids)
     _predict(campaign, driver, point)
@@ -131,10 +145,6 @@ def check(campaign: Campaign, setting: Setting) -> None:
             f"{grown:,.0f} MiB more cache = {needs:,.0f} MiB and {RESERVE_MIB:,.0f} MiB reserve, available "
             f"{available:,.0f} MiB", refused=True,
         )  # fmt: skip
-
-
-def _kind(setting: Setting) -> str:
-    return " ".join(part for part in (setting.kv_layout, setting.kv) if part)
 
 
 def _outcome(point: Point) -> str:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mindnano.bench import statistics
-from mindnano.bench.campaign import Campaign
+from mindnano.bench.campaign import Campaign, kind_of
 from mindnano.bench.load import Driver, Load
 from mindnano.bench.perf import context_for
 from mindnano.bench.records import Point, Record, points
@@ -57,7 +57,7 @@ def run(
         groups.setdefault((context or context_for(load), load.concurrency), []).append(load)
     waiting = [load for load in loads for _ in range(2 * pairs)]
     name = name_of(a, b)
-    campaign.left = lambda: sum(campaign.estimate.seconds(_kind(a), load) for load in waiting)
+    campaign.left = lambda: sum(campaign.estimate.seconds(kind_of(a), load) for load in waiting)
     for (size, slots), members in groups.items():
         sides = [
             (side, one if one.url else replace(one, context=size, slots=slots))
@@ -80,10 +80,30 @@ def run(
             _measure(campaign, name, left, waiting)
 
 
+def _late(campaign: Campaign, name: str, one: tuple[int, Load, str, Setting], begun: set[Any]) -> bool:
+    """Whether there is no time for that run; the second of a pair is always measured."""
+    pair, load, side, setting = one
+    if (pair, load) in begun:
+        return False
+    if campaign.no_time(
+        setting, load, {"comparison": name, "side": side, "pair": pair},
+        2 * campaign.estimate.seconds(kind_of(setting), load),
+    ):  # fmt: skip
+        return True
+    begun.add((pair, load))
+    return False
+
+
 def _measure(
     campaign: Campaign, name: str, left: list[tuple[int, Load, str, Setting]], waiting: list[Load]
 ) -> None:
     """Both servers alive; where the second one is refused for memory, a fresh one for each run instead."""
+    begun: set[Any] = set()
+    if campaign.budget.refusal(0.0) is not None:
+        for one in left:
+            _late(campaign, name, one, begun)
+            waiting.remove(one[1])
+        return
     with ExitStack() as alive:
         drivers: dict[str, Driver] = {}
         refused: StartError | None = None
@@ -95,21 +115,21 @@ def _measure(
                     raise
                 refused = error
         if refused is None:
-            for pair, load, side, _ in left:
-                campaign.measure(drivers[side], load, {"comparison": name, "side": side, "pair": pair})
+            for one in left:
+                pair, load, side, _ = one
+                if not _late(campaign, name, one, begun):
+                    campaign.measure(drivers[side], load, {"comparison": name, "side": side, "pair": pair})
                 waiting.remove(load)
             return
     campaign.progress.did(
         f"both servers at once: {refused}; so a fresh one for each run", 0.0, campaign.left()
     )
-    for pair, load, side, setting in left:
-        with campaign.serving(setting) as driver:
-            campaign.measure(driver, load, {"comparison": name, "side": side, "pair": pair})
+    for one in left:
+        pair, load, side, setting = one
+        if not _late(campaign, name, one, begun):
+            with campaign.serving(setting) as driver:
+                campaign.measure(driver, load, {"comparison": name, "side": side, "pair": pair})
         waiting.remove(load)
-
-
-def _kind(setting: Setting) -> str:
-    return " ".join(part for part in (setting.kv_layout, setting.kv) if part) or setting.label
 
 
 def parse_setting(text: str, base: Setting) -> Setting:

@@ -120,6 +120,7 @@ class Driver:
         point.mem_available_mib = watch.state.mem_available_low_mib
         if pids is not None:
             point.rss_mib = machine_state.rss_mib(pids)
+            point.rss_file_mib = machine_state.rss_file_mib(pids)
             point.peak_rss_mib = machine_state.peak_rss_mib(pids)
             point.vm_swap_mib = machine_state.vm_swap_mib(pids)
 

@@ -183,6 +183,11 @@ def rss_mib(pids: Iterable[int]) -> float | None:
     return _sum_of(pids, "VmRSS")
 
 
+def rss_file_mib(pids: Iterable[int]) -> float | None:
+    """The part of it that is pages of mapped files, which the system could drop and read again."""
+    return _sum_of(pids, "RssFile")
+
+
 def peak_rss_mib(pids: Iterable[int]) -> float | None:
     """The largest resident memory that they ever had."""
     return _sum_of(pids, "VmHWM")

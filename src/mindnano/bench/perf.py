@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mindnano.bench.campaign import Campaign
+from mindnano.bench.campaign import Campaign, kind_of
 from mindnano.bench.load import Load
 from mindnano.bench.progress import Estimate, total
 from mindnano.bench.servers import Setting
@@ -29,9 +29,7 @@ class Visit:
 
     @property
     def kind(self) -> str:
-        return (
-            " ".join(part for part in (self.setting.kv_layout, self.setting.kv) if part) or self.setting.label
-        )
+        return kind_of(self.setting)
 
 
 def context_for(load: Load) -> int:
@@ -42,9 +40,11 @@ def context_for(load: Load) -> int:
 
 
 def visits(
-    settings: Sequence[Setting], loads: Sequence[Load], rounds: int, context: int | None = None
+    settings: Sequence[Setting], loads: Sequence[Load], rounds: int | range, context: int | None = None
 ) -> list[Visit]:
-    """Loads grouped by the server they need: a context, and as many slots as clients. context: the same for all."""
+    """Loads grouped by the server they need: a context, and as many slots as clients. rounds: how many, or which.
+    context: the same for all."""
+    numbers = range(rounds) if isinstance(rounds, int) else rounds
     found = []
     for setting in settings:
         groups: dict[tuple[int, int], list[Load]] = {}
@@ -57,11 +57,11 @@ def visits(
             groups.setdefault((size, 1 if setting.url else load.concurrency), []).append(load)
         for (size, slots), members in groups.items():
             one = setting if setting.url else replace(setting, context=size, slots=slots)
-            found += [Visit(one, number, tuple(members)) for number in range(rounds)]
+            found += [Visit(one, number, tuple(members)) for number in numbers]
     # Rounds outermost; inside a round lengths together, so that settings to be compared follow each other.
     found.sort(key=lambda visit: (visit.round, visit.setting.context, visit.setting.slots))
     ordered: list[Visit] = []
-    for number in range(rounds):
+    for number in numbers:
         ours = [visit for visit in found if visit.round == number]
         ordered += ours if number % 2 == 0 else ours[::-1]
     return ordered
@@ -87,13 +87,23 @@ def run(campaign: Campaign, plan: Sequence[Visit]) -> None:
     )  # fmt: skip
     for visit in todo:
         mark = {"repeat": visit.round}
+
+        def late(load: Load, visit: Visit = visit, mark: dict[str, int] = mark) -> bool:
+            if no := campaign.no_time(visit.setting, load, mark):
+                waiting.remove((visit.round, visit.kind, load))
+            return no
+
+        loads = [load for load in visit.loads if not late(load)]  # so that no server is started for nothing
+        if not loads:
+            continue
         campaign.progress.doing(f"starting {visit.setting.label}", campaign.left())
         try:
             with campaign.serving(visit.setting) as driver:
-                for load in visit.loads:
-                    campaign.measure(driver, load, mark)
-                    waiting.remove((visit.round, visit.kind, load))
+                for load in loads:
+                    if not late(load):
+                        campaign.measure(driver, load, mark)
+                        waiting.remove((visit.round, visit.kind, load))
         except StartError as error:
-            for load in visit.loads:
+            for load in loads:
                 campaign.not_started(visit.setting, error, load, mark)
                 waiting.remove((visit.round, visit.kind, load))

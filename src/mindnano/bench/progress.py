@@ -9,10 +9,12 @@ from types import TracebackType
 
 from mindnano.bench.load import Load
 
-START_S = 5.0  # of a server, until one was seen to start
-PREFILL_TOK_S = 100.0  # until one was measured
-DECODE_TOK_S = 10.0
-GROWTH = 1.3  # of the time to the first token with the length, beyond what was measured
+# Until something was measured: the full-size model on two desktop cores.
+START_S = 10.0  # of a server, its warm-up included
+PREFILL_TOK_S = 150.0  # at the beginning of a prompt; at DEPTH tokens half of it
+DEPTH = 22_000
+DECODE_TOK_S = 15.0
+FIRST_S = 0.3  # of any request, however short
 
 
 class Estimate:
@@ -35,11 +37,16 @@ class Estimate:
         seen = self._seen.get(kind) or next(iter(self._seen.values()), {})
         if seen:
             nearest = min(seen, key=lambda known: abs(math.log(known / tokens)))
-            prefill: float = seen[nearest] * (tokens / nearest) ** (GROWTH if tokens > nearest else 1.0)
+            prefill: float = seen[nearest] * _usual(tokens) / _usual(nearest)
         else:
-            prefill = tokens / PREFILL_TOK_S
+            prefill = _usual(tokens)
         decode = load.output_tokens / (self._decode.get(kind) or DECODE_TOK_S)
         return load.concurrency * prefill + decode
+
+
+def _usual(tokens: int) -> float:
+    """Seconds to the first token where nothing was measured: only its growth with the length is used otherwise."""
+    return FIRST_S + tokens / PREFILL_TOK_S * (1 + tokens / (2 * DEPTH))
 
 
 def duration(seconds: float) -> str:

@@ -23,7 +23,7 @@ FILE = "results.jsonl"
 MOST_LINE = 4 << 20  # bytes
 T = TypeVar("T")
 
-Status = Literal["ok", "not_started", "failed"]
+Status = Literal["ok", "not_started", "failed", "not_measured"]
 
 
 @dataclass(kw_only=True)
@@ -34,7 +34,7 @@ class Point:
     test holds against these fields.
     """
 
-    phase: Literal["capacity", "perf"]
+    phase: Literal["capacity", "perf", "quality"]  # quality: only to say that time didn't allow all of it
     setting: str  # what was asked for, as one text: the same setting has the same text
     status: Status = "ok"
     reason: str | None = None  # why not started, or how it failed
@@ -58,6 +58,7 @@ class Point:
 
     # Memory.
     rss_mib: float | None = None
+    rss_file_mib: float | None = None
     kv_capacity_mib: float | None = None
     mem_available_mib: float | None = None
     predicted_filled_rss_mib: float | None = None
@@ -230,7 +231,7 @@ def _parse(line: bytes, where: str) -> Record | None:
             f"{where}: no JSON object ({shorten(str(error))}); is this a results file?"
         ) from None
     phase = values.get("phase") if isinstance(values, dict) else None
-    if phase is None:
+    if not isinstance(phase, str):
         raise MindNanoError(f"{where}: expected an object with a phase, got {shorten(values)}")
     if phase not in _TYPES:
         return None
@@ -248,6 +249,20 @@ def read_folder(folder: Path) -> list[Record]:
     if not files:
         raise MindNanoError(f"{folder}: expected a results file or a folder with {FILE}, found none")
     return [record for path in files for record in read(path)]
+
+
+def unmeasured(records: Iterable[Record]) -> list[Point]:
+    """Points that a time budget left out and that nothing has measured since."""
+    left: dict[tuple[Any, ...], Point] = {}
+    have: set[tuple[Any, ...]] = set()
+    for point in points(records):
+        if point.status == "not_measured":
+            left[(*point.key, bool(point.filled_tokens))] = point  # a context may be looked at, or filled too
+            continue
+        have.add((*point.key, False))
+        if point.filled_tokens or point.status == "not_started":
+            have.add((*point.key, True))
+    return [point for key, point in left.items() if key not in have]
 
 
 def points(records: Iterable[Record], phase: str | None = None) -> Iterator[Point]:

@@ -26,6 +26,7 @@ Floats = NDArray[np.float64]
 ALPHA = 0.05
 # Where a machine runs at one of two clocks, four runs are all fast and four others all slow too often by chance.
 LEAST_UNPAIRED = 5
+LEAST = 4  # pairs, or runs of one mean: of three, resamples say next to nothing
 EXHAUSTIVE = 20_000  # at most so many different resamples are all taken
 DRAWN = 9_999
 SEED = 20261201  # drawn resamples are the same every time, so a report says the same twice
@@ -175,7 +176,7 @@ def _ratio(groups: list[Floats], n: int, paired: bool) -> Ratio:
     """exp of the sum of the groups' means."""
     difference = float(sum(group.mean() for group in groups))
     error = math.sqrt(sum(_variance_of_mean(group) for group in groups))
-    if min(len(group) for group in groups) < 2 or error <= 1e-12:
+    if min(len(group) for group in groups) < LEAST or error <= 1e-12:
         return Ratio(math.exp(difference), None, None, 1.0, n, paired)
     sizes, weights = _studentized(groups, error)
     p = float(weights[sizes >= abs(difference) / error - 1e-12].sum())

@@ -9,11 +9,12 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from mindnano.bench.budget import Budget
 from mindnano.bench.load import now
 from mindnano.bench.progress import Progress
 from mindnano.bench.quality import divergence, retrieval
 from mindnano.bench.quality.variants import Variant, facts, label
-from mindnano.bench.records import Divergence, Judged, Parting, Results, Retrieval
+from mindnano.bench.records import Divergence, Judged, Parting, Point, Results, Retrieval
 from mindnano.engine.llm import LLM
 from mindnano.engine.params import SamplingParams
 from mindnano.errors import MindNanoError
@@ -47,8 +48,18 @@ class Plan:
         return max([*self.lengths, *self.retrieval_lengths, 512]) + max(MARGIN, self.greedy_tokens + 1)
 
 
-def run(plan: Plan, results: Results, progress: Progress, note: Callable[[str], None]) -> None:
+def run(
+    plan: Plan,
+    results: Results,
+    progress: Progress,
+    note: Callable[[str], None],
+    budget: Budget | None = None,
+) -> None:
     """Measure what isn't measured yet. Variants of one recipe are open together, other recipes one after another."""
+    budget = budget or Budget()
+    if (reason := budget.refusal(0.0)) is not None:
+        say_left_out(results, plan, f"all of it; {reason}")
+        return
     recipes = dict.fromkeys(variant.recipe for variant in plan.variants)
     with plan.yardstick.open(plan.native or plan.model, plan.context, plan.threads) as yardstick:
         for recipe in recipes:
@@ -62,7 +73,18 @@ def run(plan: Plan, results: Results, progress: Progress, note: Callable[[str], 
                     if variant.recipe == recipe
                 ]
                 _check(yardstick, others)
-                _Session(plan, results, progress, yardstick, others).run(note)
+                _Session(plan, results, progress, yardstick, others).run(note, budget)
+
+
+def say_left_out(results: Results, plan: Plan, reason: str | None) -> None:
+    """Record that time didn't allow all of it; None: it did, which takes back what was recorded before."""
+    name = Path(plan.model).name if plan.model else "built-in"
+    point = Point(phase="quality", setting=f"quality of {name}", model=name, at=now())
+    if reason is not None:
+        point.status, point.reason = "not_measured", reason
+    elif not results.of(point.key):
+        return
+    results.append(point)
 
 
 def _check(yardstick: LLM, others: Sequence[LLM]) -> None:
@@ -93,7 +115,7 @@ class _Session:
         }
         self._seconds: dict[str, float] = {}  # of a part's last step
 
-    def run(self, note: Callable[[str], None]) -> None:
+    def run(self, note: Callable[[str], None], budget: Budget) -> None:
         parts: list[tuple[str, list[Callable[[], None]]]] = [("divergence", list(self._divergence()))]
         if self.yardstick.synthetic:
             note(
@@ -106,6 +128,9 @@ class _Session:
         parts.append(("greedy answers", list(self._parting())))
         steps = [(name, step) for name, members in parts for step in members]
         for at, (name, step) in enumerate(steps):
+            if (reason := budget.refusal(self._seconds.get(name, 0.0))) is not None:
+                say_left_out(self.results, self.plan, f"{len(steps) - at} of {len(steps)} parts; {reason}")
+                return
             self.progress.doing(f"{name} {at + 1} of {len(steps)}", self._left(steps[at:]))
             begin = perf_counter()
             step()
@@ -113,6 +138,7 @@ class _Session:
             self.progress.did(
                 f"{name} {at + 1} of {len(steps)}", self._seconds[name], self._left(steps[at + 1 :])
             )
+        say_left_out(self.results, self.plan, None)
 
     def _left(self, steps: Sequence[tuple[str, Any]]) -> float:
         """By the last step's time of each part; a part that hasn't begun counts as the one that has."""

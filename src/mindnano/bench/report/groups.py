@@ -85,7 +85,7 @@ def capacity(records: Iterable[Record]) -> list[Point]:
     """The last measured point of every context and cache."""
     found: dict[tuple[str, int], Point] = {}
     for point in points(records, "capacity"):
-        if point.context_tokens and point.status != "failed":
+        if point.context_tokens and point.status in ("ok", "not_started"):
             found[point.kind, point.context_tokens] = point
     return [found[key] for key in sorted(found, key=lambda key: (kind_order(key[0]), key[1]))]
 

@@ -89,6 +89,7 @@ def _sections(
             *comparison_tables.comparisons(records), *comparison_tables.against_reference(records)]),
         Section("Capacity", plots=shown("memory"), tables=tables.capacity(records)),
         Section("Quality", plots=shown("divergence"), tables=quality_tables.quality(quality)),
+        Section("Left out", tables=there(tables.missing(records))),
         Section("Machine", tables=there(machine(records))),
     ]  # fmt: skip
     return [section for section in sections if not section.empty]
@@ -123,7 +124,8 @@ def machine(records: Sequence[Record]) -> Table | None:
 
 def _about(records: Sequence[Record]) -> str:
     """Models, recipes and servers in one line."""
-    of = [record for record in records if isinstance(record, Point | Judged)]
+    of = [record for record in records if isinstance(record, Judged)
+          or (isinstance(record, Point) and record.status == "ok")]  # fmt: skip
     models = dict.fromkeys(" ".join(part for part in (one.model, one.recipe) if part) for one in of)
     servers = dict.fromkeys(
         " ".join(part for part in (p.server, p.server_version) if part) for p in of if isinstance(p, Point)

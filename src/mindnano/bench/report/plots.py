@@ -268,7 +268,7 @@ def _limits(axes: Axes, known: Sequence[Point], records: Sequence[Record]) -> No
         None,
     )
     had = [
-        point.rss_mib + point.mem_available_mib
+        point.rss_mib + point.mem_available_mib - (point.rss_file_mib or 0.0)
         for point in known
         if point.rss_mib and point.mem_available_mib
     ]
@@ -290,7 +290,8 @@ def _limits(axes: Axes, known: Sequence[Point], records: Sequence[Record]) -> No
 def stages(records: Sequence[Record]) -> Figure | None:
     """Shares of a request's time, stacked, by length; up to four caches."""
     made = [cell for cell in groups.cells(records) if cell.key.concurrency == 1 and cell.stages()]
-    kinds = groups.kinds(made)[:4]
+    # As many as fit side by side; the experimental format last.
+    kinds = sorted(groups.kinds(made), key=lambda kind: kind.endswith("fp16"))[:4]
     if not kinds:
         return None
     names = [name for name in made[0].stages() if any(cell.stages().get(name) for cell in made)]

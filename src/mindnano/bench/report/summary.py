@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from mindnano.bench.compare import by_kind, compare
 from mindnano.bench.quality.summary import Quality
-from mindnano.bench.records import Judged, Point, Record, Run, points
+from mindnano.bench.records import Judged, Point, Record, Run, points, unmeasured
 from mindnano.bench.report import groups
 from mindnano.bench.report.groups import Cell
 from mindnano.bench.report.plots import INTERACTIVE_S
-from mindnano.bench.report.table import number, percent, tokens
+from mindnano.bench.report.table import mib, number, percent, tokens
 from mindnano.bench.report.tables import room
 from mindnano.bench.statistics import UNCLEAR
 
@@ -42,6 +42,9 @@ def warnings(records: Sequence[Record]) -> list[str]:
     if disturbed := [run for run in runs if run.disturbed]:
         found.append(f"{len(disturbed)} of {len(runs)} speed runs were disturbed ({', '.join(_reasons(disturbed))}); "
                      "tables use the undisturbed ones where there are any and say where not.")  # fmt: skip
+    if missing := unmeasured(records):
+        runs_of = f"{len(missing)} planned run{'' if len(missing) == 1 else 's'}"
+        found.append(f"Not measured for lack of time: {runs_of}, listed with the reason under Left out.")
     if failed := [point for point in points(records) if point.status == "failed"]:
         found.append(f"{len(failed)} runs failed; the first: {failed[0].reason}.")
     return found
@@ -70,9 +73,9 @@ def fits(records: Sequence[Record]) -> list[str]:
         why = "the largest tried"
         if larger is not None:
             why = (f"{tokens(larger.context_tokens)} was not started" if larger.status == "not_started" else
-                   f"{tokens(larger.context_tokens)} would leave {number(room(larger), 4)} MiB")  # fmt: skip
+                   f"{tokens(larger.context_tokens)} would leave {mib(room(larger))} MiB")  # fmt: skip
         fit = tokens(best.context_tokens)
-        found.append(f"{kind}: {fit} of context fit and leave {number(room(best), 4)} MiB when full ({why}).")
+        found.append(f"{kind}: {fit} of context fit and leave {mib(room(best))} MiB when full ({why}).")
     return found
 
 

@@ -88,10 +88,17 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:.{digits}g}" if abs(value) < 1e-3 else f"{value:#.{digits}g}".rstrip(".")
 
 
+def mib(value: float | None) -> str:
+    """Whole MiB; more digits of a few."""
+    return f"{value:,.0f}" if value is not None and abs(value) >= 10 else number(value)
+
+
 def tokens(count: int | None) -> str:
-    """128, 8K, 128K."""
+    """128, 8K, 128K, 1M."""
     if count is None:
         return EMPTY
+    if count >= 1 << 20 and count % (1 << 20) == 0:
+        return f"{count >> 20}M"
     return f"{count >> 10}K" if count >= 1024 and count % 1024 == 0 else str(count)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mindnano.bench.compare import by_kind, compare
-from mindnano.bench.records import Point, Record
+from mindnano.bench.records import Point, Record, unmeasured
 from mindnano.bench.report import groups
 from mindnano.bench.report.groups import Cell
-from mindnano.bench.report.table import EMPTY, Table, estimate, marks, number, percent, tokens
+from mindnano.bench.report.table import EMPTY, Table, estimate, marks, mib, number, percent, tokens
 from mindnano.bench.statistics import Estimate
 
 MEASURES = {"ttft_s": "TTFT", "decode_tok_s": "decode"}
@@ -40,7 +40,7 @@ def capacity(records: Sequence[Record]) -> list[Table]:
                     row += [EMPTY, "not started", EMPTY]
                     notes.append(f"{kind}, {tokens(context)} not started: {point.reason}.")
                 else:
-                    row += [number(getattr(point, name, None), 4) for name in
+                    row += [mib(getattr(point, name, None)) for name in
                             ("kv_capacity_mib", "rss_mib", "mem_available_mib")]  # fmt: skip
             rows.append(row)
         of = [point for point in known if point.kind in kinds and point.status == "ok"]
@@ -53,9 +53,9 @@ def capacity(records: Sequence[Record]) -> list[Table]:
 
 def _filled(known: Sequence[Point]) -> Table:
     rows = [
-        [point.kind, tokens(point.context_tokens), number(point.rss_mib, 4), tokens(point.filled_tokens),
-         number(point.peak_rss_mib, 4), number(point.vm_swap_mib, 4), number(point.predicted_filled_rss_mib, 4),
-         point.predicted_from or EMPTY, number(room(point), 4)]
+        [point.kind, tokens(point.context_tokens), mib(point.rss_mib), tokens(point.filled_tokens),
+         mib(point.peak_rss_mib), mib(point.vm_swap_mib), mib(point.predicted_filled_rss_mib),
+         point.predicted_from or EMPTY, mib(room(point))]
         for point in known
     ]  # fmt: skip
     return Table(
@@ -63,15 +63,43 @@ def _filled(known: Sequence[Point]) -> Table:
         ["cache", "context", "RSS", "tokens read", "peak RSS", "in swap", "predicted full", "from", "left when full"],
         rows, marks(known),
         ["RSS of a warm server. Predicted: the server's own plan, or the smallest context's RSS plus the cache's "
-         "growth; left when full: available when ready, less what is still to be touched."],
+         "growth; left when full: available when ready, less mapped file pages and what is still to be touched."],
     )  # fmt: skip
 
 
 def room(point: Point) -> float | None:
-    """MiB that would be left with a full context."""
+    """MiB that would be left with a full context.
+
+    Pages of the weights' file that the server has mapped count as available, as the system could drop them; the server
+    would read them again and again, so they are taken off.
+    """
     if point.mem_available_mib is None or point.rss_mib is None or point.predicted_filled_rss_mib is None:
         return None
-    return point.mem_available_mib - max(0.0, point.predicted_filled_rss_mib - point.rss_mib)
+    growth = max(0.0, point.predicted_filled_rss_mib - point.rss_mib)
+    return point.mem_available_mib - (point.rss_file_mib or 0.0) - growth
+
+
+def missing(records: Sequence[Record]) -> Table | None:
+    """What a time budget left out, and why."""
+    rounds: dict[tuple[str, ...], list[Point]] = {}
+    for point in unmeasured(records):
+        what = {"capacity": "capacity", "quality": "quality"}.get(point.phase, "speed")
+        if point.filled_tokens:
+            what = "capacity, half filled"
+        if point.comparison is not None:
+            what = f"pairs: {point.comparison}"
+        load = EMPTY
+        if point.input_tokens:
+            load = f"{point.input_tokens}/{point.output_tokens}"
+            load += f", {point.concurrency} clients" if (point.concurrency or 1) > 1 else ""
+        context = tokens(point.context_tokens) if point.phase != "quality" else EMPTY
+        cache = EMPTY if point.comparison or point.phase == "quality" else point.kind
+        rounds.setdefault((what, cache, context, load), []).append(point)
+    if not rounds:
+        return None
+    rows = [[*key, str(len(of)), of[0].reason or EMPTY] for key, of in rounds.items()]
+    return Table("Not measured", ["what", "cache", "context", "input/output", "runs", "why"], rows, left=2,
+                 notes=["The same command with the same results folder goes on with these."])  # fmt: skip
 
 
 def speed(records: Sequence[Record]) -> list[Table]:
@@ -123,8 +151,8 @@ def _speed_notes(cells: Sequence[Cell]) -> list[str]:
     runs = sorted({len(cell.runs) for cell in cells})
     many = f"{runs[0]}" if len(runs) == 1 else f"{runs[0]} to {runs[-1]}" if runs else "0"
     notes = [
-        f"Geometric means of {many} run{'' if many == '1' else 's'} with 95 % intervals, over HTTP; one warm-up "
-        "request a server isn't counted."
+        f"Geometric means of {many} run{'' if many == '1' else 's'}, with 95 % intervals from four runs on; "
+        "over HTTP; one warm-up request a server isn't counted."
     ]
     if used := sum(cell.disturbed for cell in cells):
         notes.append(

@@ -18,8 +18,21 @@ _LLAMA_TYPES = {"bf16": "bf16", "fp16": "f16", "int8": "q8_0", "fp32": "f32"}
 def mindnano(setting: Setting, port: int) -> list[str]:
     """`mindnano serve` with the prefix cache off, so that the KV cache alone is measured."""
     program = [_program(setting.binary)] if setting.binary else [sys.executable, "-m", "mindnano"]
-    command = [*program, "serve", *([setting.model] if setting.model else []), "--host", HOST, "--port", str(port),
-               "--ctx", str(setting.context), "--slots", str(setting.slots), "--cache-budget", "0"]  # fmt: skip
+    command = [
+        *program,
+        "serve",
+        *([setting.model] if setting.model else []),
+        "--host",
+        HOST,
+        "--port",
+        str(port),
+        "--ctx",
+        str(setting.context),
+        "--slots",
+        str(setting.slots),
+    ]
+    if "--cache-budget" not in setting.extra:
+        command += ["--cache-budget", "0"]  # fmt: skip
     for option, value in (
         ("--kv", setting.kv),
         ("--kv-layout", setting.kv_layout),

@@ -24,7 +24,7 @@ from mindnano.errors import MindNanoError
 
 STOP_SECONDS = 20.0  # after SIGTERM, before SIGKILL
 # Ends the server's process group when this process is gone, however it went: its standard input closes then.
-_KEEPER = 'read -r _; kill -TERM -- "-$1" 2>/dev/null; sleep 5; kill -KILL -- "-$1" 2>/dev/null'
+_KEEPER = 'read -r _; kill -TERM "-$1" 2>/dev/null; sleep 5; kill -KILL "-$1" 2>/dev/null'
 
 
 # What a refusal for memory or context speaks of, unlike one for a wrong option or file.

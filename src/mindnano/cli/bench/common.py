@@ -126,6 +126,14 @@ class RunOptions:
     seed: Annotated[
         str | None, Parameter(help="Of the prompts; left out, a new one each time.", show_default=False)
     ] = None
+    budget: Annotated[
+        float | None,
+        Parameter(
+            metavar="MINUTES",
+            help="Begin nothing that wouldn't end within that time; what is left out is recorded as not measured.",
+            show_default=False,
+        ),
+    ] = None
     dry_run: Annotated[
         bool,
         Parameter(
@@ -136,18 +144,26 @@ class RunOptions:
     @contextmanager
     def campaign(self, command: str, server: StartOptions, **options: Any) -> Iterator[Campaign]:
         """The results folder, open, with progress on stderr."""
+        from mindnano.bench.budget import Budget
         from mindnano.bench.campaign import Campaign
         from mindnano.bench.progress import Progress
-        from mindnano.bench.records import Results
-        from mindnano.cli import machine
+        from mindnano.bench.records import Results, unmeasured
+        from mindnano.cli import machine, output
 
         if self.retries < 0:
             raise MindNanoError(f"--retries: expected 0 or more, got {self.retries}")
+        if self.budget is not None and not self.budget > 0:
+            raise MindNanoError(f"--budget: expected minutes above 0, got {self.budget:g}")
         with Results(Path(self.output_dir)) as results, Progress() as progress:
             yield Campaign(
                 results, progress, command=command, retries=self.retries, tokenizer=server.tokenizer,
                 timeout=server.start_timeout, seed=self.seed or "", machine=machine.read().as_dict(), options=options,
+                budget=Budget(self.budget),
             )  # fmt: skip
+            if self.budget is not None and (left := unmeasured(results.records)):
+                output.note(
+                    f"{len(left)} runs had no time in {self.budget:g} min; the same command goes on with them"
+                )
 
 
 def split(text: str) -> list[str]:

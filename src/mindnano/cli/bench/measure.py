@@ -131,10 +131,11 @@ def _name(model: str | None) -> str:
 
 
 def _show_plan(lines: list[str], seconds: float) -> None:
-    from mindnano.bench.progress import duration
+    from mindnano.bench.progress import DECODE_TOK_S, PREFILL_TOK_S, duration
 
     print("\n".join(lines))
-    print(f"about {duration(seconds)}, if 100 tokens of prefill and 10 of decode a second are reached")
+    print(f"about {duration(seconds)}, at {PREFILL_TOK_S:.0f} tokens of prefill (falling with the length) and "
+          f"{DECODE_TOK_S:.0f} of decode a second")  # fmt: skip
 
 
 def _show(campaign: Campaign, json: bool, phase: str) -> None:
