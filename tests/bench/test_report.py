@@ -208,7 +208,8 @@ def test_disturbed_runs_are_replaced_by_good_ones_and_otherwise_said():
     assert cell.mean("ttft_s").value == pytest.approx(5.0)
     assert (cell.disturbed, cell.dropped) == (0, 1)
     (cell,) = groups.cells([bad])
-    assert (cell.mean("ttft_s").value, cell.disturbed) == (50.0, 1)
+    assert cell.mean("ttft_s").value == pytest.approx(50.0)
+    assert cell.disturbed == 1
     assert any("1 of these runs were" in note for table in tables.speed([bad]) for note in table.notes)
 
 
