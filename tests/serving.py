@@ -51,7 +51,7 @@ class Served:
         if self.child.poll() is None:
             self.child.send_signal(signal.SIGTERM)
             try:
-                self.child.wait(20)
+                self.child.wait(40)  # answers that run have 30 seconds
             except subprocess.TimeoutExpired:
                 self.kill()
                 raise

@@ -19,7 +19,7 @@ def answer(page):
 
 def wrote(page, characters):
     """Once an answer has more than so many."""
-    expect(page.locator(".said")).to_have_text(re.compile(rf"(?s).{{{characters + 1}}}"))
+    expect(page.locator(".said")).to_have_text(re.compile(rf"[\s\S]{{{characters + 1}}}"))
 
 
 def finished(page):

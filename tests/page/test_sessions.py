@@ -90,7 +90,7 @@ def test_a_session_of_hostile_names_and_text(visit, server):
     saved(page, name).locator(".open").click()
     expect(page.locator("#title")).to_have_text(name)
     saved(page, name).hover()
-    page.get_by_role("button", name=f"Delete: {name}").click()
+    saved(page, name).get_by_role("button", name=f"Delete: {name}").click()
     page.get_by_role("button", name="Delete", exact=True).last.click()
     expect(saved(page, name)).to_have_count(0)
     assert page.evaluate("window.hit") is None

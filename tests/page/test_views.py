@@ -41,8 +41,8 @@ def test_the_memory_plan_is_the_servers(visit, server):
     totals = [
         one["total"] for one in report["rows"] if (one["kv_layout"], one["kv_format"]) == ("expanded", "bf16")
     ]
-    assert [round(width / widths[0], 1) for width in widths] == pytest.approx(
-        [round(total / totals[0], 1) for total in totals], abs=0.1
+    assert [width / widths[0] for width in widths] == pytest.approx(
+        [total / totals[0] for total in totals], rel=0.05
     )
 
 

@@ -1,14 +1,17 @@
 """Schemathesis over the OpenAPI document: no 500, and nothing that the document doesn't say."""
 
+from dataclasses import replace
+
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.checks import CHECKS, load_all_checks
 
+from mindnano import LLM
 from mindnano.server import openapi
 from mindnano.server.routes import APIS
 
-from .running import Live, ScriptedLLM, user
+from .running import Live, user
 
 load_all_checks()
 SAID = [
@@ -19,10 +22,19 @@ SAID = [
 QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None, "derandomize": True}
 
 
+class BriefLLM(LLM):
+    """Ends each answer after a few tokens, whatever is asked for."""
+
+    def request(self, prompt, params, **more):
+        most = min(8, params.max_tokens or 8)
+        return super().request(prompt, replace(params, max_tokens=most), **more)
+
+
 @pytest.fixture(scope="module")
 def fuzzed(model, tmp_path_factory):
-    """A small context, so that answers are short whatever is asked for."""
-    with ScriptedLLM(model, context=192, slots=4, cache_budget=16 << 20) as llm:
+    """Answers are short: many prompts times many choices without a limit are allowed, and to the end of the context
+    each they would keep the engine busy for minutes."""
+    with BriefLLM(model, context=128, slots=4, cache_budget=16 << 20) as llm:
         live = Live(llm, session_dir=tmp_path_factory.mktemp("sessions"), queue=64)
         yield live
         assert live.idle(30)

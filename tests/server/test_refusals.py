@@ -109,6 +109,7 @@ def test_null_counts_as_left_out(client):
         ("/v1/completions", {"prompt": ["a", 1]}),
         ("/v1/completions", {"prompt": [999999]}),
         ("/v1/completions", {"prompt": ["x"] * (settings.MAX_PROMPTS + 1)}),
+        ("/v1/completions", {"prompt": ["x"] * 5, "n": settings.MAX_ANSWERS // 5 + 1}),
         ("/v1/completions", {"prompt": "x", "echo": True, "logprobs": 1}),
         ("/v1/responses", {"input": "x", "previous_response_id": "resp_1"}),
         ("/v1/responses", {"input": "x", "store": True}),

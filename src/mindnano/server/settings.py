@@ -19,6 +19,7 @@ MAX_STOPS = 16
 MAX_CHOICES = 16
 MAX_TOP_LOGPROBS = 20
 MAX_PROMPTS = 64  # of one /v1/completions request
+MAX_ANSWERS = 64  # of one request: prompts times choices
 
 KEEP_ALIVE_SECONDS = 10.0  # between two bytes of a stream
 BODY_SECONDS = 60.0  # between two pieces of a request's body

@@ -25,7 +25,7 @@ from mindnano.server.openai.usage import usage_of, wants_progress, wants_usage
 from mindnano.server.reading import Ended, Said
 from mindnano.server.schemas import completions as c
 from mindnano.server.service import Service, client_of, service_of
-from mindnano.server.settings import MAX_PROMPTS
+from mindnano.server.settings import MAX_ANSWERS, MAX_PROMPTS
 
 
 async def create(request: Request) -> Response:
@@ -42,6 +42,8 @@ async def create(request: Request) -> Response:
         format=params.answer_format(body.response_format),
         client=client_of(request, body.user),
     )
+    if (answers := len(ask.prompts) * ask.choices) > MAX_ANSWERS:
+        raise invalid("n", f"{answers} answers (prompts times n), the limit is {MAX_ANSWERS}")
     running = await sse.while_connected(request, asking.start(service, ask))
     head = {"id": f"cmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
     echoes = (
