@@ -17,7 +17,7 @@ if [ "$quick" = quick ]; then
   tests=(tests/kernels/test_operations.py tests/kernels/test_simd.py tests/engine/test_cores.py)
   golden="test_greedy_tokens and (bailing-latent or bailing-odd-expanded or kimi-latent) or \
     test_logits and not generic and (bailing-16-heads or kimi-odd)"
-  limit=420
+  limit=700
 fi
 
 run() { timeout --foreground -k 10 "$limit" cross/python "$cpu" "$@"; }
