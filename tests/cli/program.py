@@ -59,6 +59,15 @@ class Terminal:
     def type(self, text):
         os.write(self.fd, text.encode())
 
+    def interrupt_until(self, pattern, tries=20):
+        """Ctrl-C at a prompt. Python's readline loses one that comes between the prompt and its wait for a key."""
+        for _ in range(tries):
+            self.type("\x03")
+            if select.select([self.fd], [], [], 2)[0]:
+                self.wait_for(pattern)
+                return
+        raise AssertionError(f"no {pattern} after {tries} interruptions")
+
     def end(self, timeout=60):
         """The exit code, once the child has ended. One that doesn't end is killed, and the test fails."""
         until = time.perf_counter() + timeout

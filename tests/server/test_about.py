@@ -18,7 +18,9 @@ def test_props_say_what_runs(client, llm):
     got = client.get("/props").json()
     assert got["context"] == 2048 and got["slots"] == 4
     assert got["kv"] == {"layout": "latent", "format": "bf16"}
-    assert got["device"] == {"requested": "auto", "effective": "cpu"}
+    reason = got["device"].pop("reason")
+    assert got["device"] == {"requested": "auto", "effective": "cpu", "emulated": False}
+    assert "librknnrt" in reason
     assert got["memory"]["plan"]["total"] == llm.plan.total and got["memory"]["available_mib"] > 0
     assert got["model"]["synthetic"] is True and got["tools"] is True
     assert got["limits"]["body_bytes"] == 16 << 20
