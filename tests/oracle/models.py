@@ -45,13 +45,18 @@ def _values(name: str, shape: tuple[int, ...], seed: int, case: Case) -> np.ndar
         z = z * (1.0 if "embed" in name else 1.3 / shape[-1] ** 0.5)
     if case.int4 and "experts." in name and "shared" not in name:
         return int4_grid(z)[0]
-    return z.astype(_DTYPES[case.dtype]).astype(np.float64)
+    return (_bf16(z) if case.dtype == "BF16" else z.astype(_DTYPES[case.dtype])).astype(np.float64)
+
+
+def _bf16(x: np.ndarray) -> np.ndarray:
+    """Through FP32, as ml_dtypes itself rounded until 0.7: the committed fixtures have these bits."""
+    return x.astype(np.float32).astype(ml_dtypes.bfloat16)
 
 
 def int4_grid(w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(values, integers -8..7, BF16 scales) of the nearest compressed-tensors int4 weights, groups along the inputs."""
     groups = w.reshape(*w.shape[:-1], -1, INT4_GROUP)
-    scales = (np.abs(groups).max(-1, keepdims=True) / 7).astype(ml_dtypes.bfloat16)
+    scales = _bf16(np.abs(groups).max(-1, keepdims=True) / 7)
     q = np.clip(np.round(groups / scales.astype(np.float64)), -8, 7)
     values = (q * scales.astype(np.float64)).reshape(w.shape)
     return values, q.reshape(w.shape).astype(np.int8), scales[..., 0]
