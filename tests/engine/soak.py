@@ -52,9 +52,9 @@ class Soak:
         while time.monotonic() - begin < self.seconds:
             self.kind = KINDS[lives % len(KINDS)]
             lives += 1
-            ends = time.monotonic() + max(0.5, self.seconds / 120)
             with self._open(BUDGET) as self.llm:
                 self.llm.read_weights()
+                ends = time.monotonic() + max(0.5, self.seconds / 120)
                 while time.monotonic() < ends:
                     self._round()
                     self._check()

@@ -15,7 +15,8 @@ GROWTH = 24 << 20  # bytes that may come and go: allocator, caches of templates 
 
 @pytest.fixture
 def served(model):
-    server = Started(model, "--ctx", "1K", "--slots", "4", "--queue", "8", "--session-dir", "none")
+    options = ("--ctx", "1K", "--slots", "4", "--queue", "8", "--session-dir", "none")
+    server = Started(model, *options, "--cache-budget", "8MiB")  # full before memory is looked at
     yield server
     assert server.stop() == 0
     assert "Traceback" not in server.log and "ERROR" not in server.log
