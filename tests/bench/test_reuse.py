@@ -1,5 +1,7 @@
 """`mindnano bench reuse` and `bench memory` on a small model: what they measure is what they say."""
 
+from dataclasses import replace
+
 import pytest
 
 from mindnano.bench import memory, reuse
@@ -27,4 +29,15 @@ def test_memory_as_a_table():
     one = memory.Resident("latent", "int8", 8192, 4096, 5100, 5000, 6000, 6100)
     assert one.error == one.ready_error == pytest.approx(0.02)
     text = memory.table([one], "Memory", synthetic=False).markdown()
-    assert "+2.0% / -1.6%" in text
+    assert "+2.0% / -1.6%" in text and "emulated" not in text
+    beside = replace(one, device="rknpu (emulated)")
+    assert "emulated device" in memory.table([one, beside], "Memory", synthetic=False).heading
+
+
+def test_reuse_says_emulated():
+    cold = reuse.Answer(1.0, 256, 0, [], "rknpu (emulated)")
+    warm = reuse.Answer(0.01, 280, 256, [], "rknpu (emulated)")
+    one = reuse.Conversation(cold, warm, 0.1, 1 << 20, 0.1, 256, warm, warm)
+    assert "emulated device" in reuse.table([one], "Reuse", synthetic=False).heading
+    plain = replace(one, cold=replace(cold, device="cpu"))
+    assert "emulated" not in reuse.table([plain], "Reuse", synthetic=False).heading

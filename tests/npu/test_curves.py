@@ -4,9 +4,11 @@ import json
 
 import pytest
 
+from mindnano import kernels
 from mindnano.device import curves
 from mindnano.device.choice import Attention, Devices
 from mindnano.device.curves import Curve, Machine, Point, attention_work
+from mindnano.engine import cores
 from mindnano.errors import MindNanoError
 from mindnano.model.stages import StageClock
 from tests.npu.attending import LING, SMALL, Case
@@ -136,3 +138,35 @@ def test_another_threads_curves_are_not_this_ones(emulator):
     with running(REST, threads=5):
         assert Devices.open("auto", "int8").name == "cpu"
     assert Machine.here(RUNTIME, DRIVER).threads != 5
+
+
+def test_the_engines_threads_find_what_calibrating_kept(emulator, monkeypatch, tmp_path, capsys):
+    """big.LITTLE: the pool begins with a thread for every core, the engine takes the big ones."""
+    from mindnano import LLM
+    from mindnano.checkpoint import summarize, tiny
+    from mindnano.cli import main
+    from tests.kernels.products import REST, running
+
+    path = tmp_path / "tiny.mn"
+    tiny.build(path, seed=3)
+    first = min(cores.usable())
+    monkeypatch.setattr(cores, "choose", lambda threads, cpus, root=None: (threads or 1, (first,)))
+    before = kernels.cpus()
+    try:
+        with running(REST, threads=2):
+            assert main(["calibrate", str(path), "--quick", "--json"]) == 0
+            assert json.loads(capsys.readouterr().out.splitlines()[-1])["machine"]["threads"] == 1
+        with running(REST, threads=2):
+            summary = summarize(path, None)
+            planned = Devices.planned_bytes("auto", summary.config, "int8", summary.recipe, cores.count())
+            assert planned > 0 == Devices.planned_bytes("auto", summary.config, "int8", summary.recipe, 2)
+            assert main(["doctor", "--json"]) == 0
+            shown = json.loads(capsys.readouterr().out.splitlines()[-1])
+            assert shown["npu"]["calibrated"] and shown["engine"]["threads"] == 1
+            assert main(["plan", str(path), "--kv", "int8", "--json"]) == 0
+            assert f'"device": {planned}' in capsys.readouterr().out
+            assert kernels.threads() == 2, "looking changes nothing"
+            with LLM(path, context=512, kv="int8") as llm:
+                assert llm.device == "rknpu (emulated)" and llm.plan.device == planned
+    finally:
+        kernels.set_threads(kernels.threads(), list(before))

@@ -27,6 +27,7 @@ from mindnano.engine.timings import peak_rss_mib, rss_mib
 from mindnano.model.stages import StageClock
 
 DEPTHS = (0, 4096, 16384, 32768)
+WARM_UP = 256  # tokens
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def measure(
         return perf_counter() - begin
 
     try:
-        prefill(256, StageClock())  # warm-up: pages of the weights, threads, scratch
+        prefill(WARM_UP, StageClock())  # warm-up: pages of the weights, threads, scratch
         pool.clear(slot)
         for depth in depths:
             while slot.length < depth:
@@ -127,31 +128,32 @@ def run(
 ) -> None:  # fmt: skip
     """Measure and print a table, or JSON as the last line. `memory`: memory_reserve, allow_tight, force of LLM."""
     begin = perf_counter()
-    llm = LLM(
+    with LLM(
         model,
-        context=max(depths) + tokens + len(depths) * (decode + 2) + 64,
+        context=max(WARM_UP, max(depths) + tokens + len(depths) * (decode + 2) + 64),
         kv=kv,
         kv_layout=kv_layout,
         threads=threads,
         cpus=cpus,
         cache_budget=0,
         **memory,
-    )
-    ready = perf_counter() - begin
-    rss_ready = rss_mib()
-    points = measure(llm, depths, tokens, decode)
-    result = {
-        **llm.describe(), "start_s": round(ready, 3), "rss_ready_mib": round(rss_ready), "threads": kernels.threads(),
-        "peak_rss_mib": round(peak_rss_mib()), "tokens": tokens, "points": [asdict(p) for p in points],
-    }  # fmt: skip
+    ) as llm:
+        ready = perf_counter() - begin
+        rss_ready = rss_mib()
+        points = measure(llm, depths, tokens, decode)
+        result = {
+            **llm.describe(), "start_s": round(ready, 3), "rss_ready_mib": round(rss_ready),
+            "threads": kernels.threads(), "peak_rss_mib": round(peak_rss_mib()), "tokens": tokens,
+            "points": [asdict(p) for p in points],
+        }  # fmt: skip
     if json_output:
         print(json.dumps(result))
         return
     from rich.console import Console
     from rich.table import Table
 
-    label = "" if llm.device == "cpu" else f", {llm.device}"
-    label += " (synthetic weights: speed only)" if llm.synthetic else ""
+    label = "" if result["device"] == "cpu" else f", {result['device']}"
+    label += " (synthetic weights: speed only)" if result["synthetic"] else ""
     table = Table(title=f"{result['recipe']}, {kv_layout} {kv}, {kernels.threads()} threads{label}")
     for column in (
         "depth",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mindnano.bench.depth import zipf_tokens
-from mindnano.bench.report.table import Table
+from mindnano.bench.report.table import Table, engine_marks
 from mindnano.errors import EngineError
 
 MIB = 1 << 20
@@ -25,7 +25,7 @@ LIMIT = 0.03  # how far plan and measurement may be apart
 
 @dataclass(frozen=True)
 class Resident:
-    """One process, in bytes. `tokens`: of the prompt."""
+    """One process, in bytes. `tokens`: of the prompt; `device`: what may have computed, and if it is emulated."""
 
     kv_layout: str
     kv_format: str
@@ -35,6 +35,7 @@ class Resident:
     measured_ready: int
     planned_peak: int
     measured_peak: int
+    device: str = "cpu"
 
     @property
     def error(self) -> float:
@@ -81,6 +82,7 @@ def measure_here(model: str | None, kv_layout: str, kv: str, context: int, **eng
             kv_layout, kv, context, tokens,
             planned_ready=resident(llm.setup, context, 0), measured_ready=ready,
             planned_peak=resident(llm.setup, context, tokens), measured_peak=_status("VmHWM"),
+            device=llm.device,
         )  # fmt: skip
 
 
@@ -113,7 +115,8 @@ def table(found: Sequence[Resident], title: str, synthetic: bool) -> Table:
         for one in found
     ]  # fmt: skip
     notes = ["MiB. peak: until the prompt has gone through, with the prefix checkpoints that it leaves."]
-    return Table(title, columns, rows, ["synthetic weights"] if synthetic else [], notes)
+    emulated = any("emulated" in one.device for one in found)
+    return Table(title, columns, rows, engine_marks(synthetic, emulated), notes)
 
 
 def run(

@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import Any
 
 from mindnano.bench.prompts import Writer
-from mindnano.bench.report.table import Table
+from mindnano.bench.report.table import Table, engine_marks
 from mindnano.engine.completion import Completion
 from mindnano.engine.llm import LLM
 from mindnano.engine.params import SamplingParams
@@ -32,17 +32,21 @@ QUESTION = "And the next one?"
 
 @dataclass(frozen=True)
 class Answer:
-    """ttft in seconds; tokens of the prompt, and those of them that came from the cache."""
+    """ttft in seconds; tokens of the prompt, and those of them that came from the cache; what may have computed, and
+    if it is emulated."""
 
     ttft: float
     prompt: int
     cached: int
     said: list[int] = field(repr=False)
+    device: str = "cpu"
 
     @classmethod
     def of(cls, done: Completion) -> Answer:
         timings = done.timings
-        return cls(timings.ttft_s, timings.prompt_tokens, timings.cached_tokens, done.token_ids)
+        return cls(
+            timings.ttft_s, timings.prompt_tokens, timings.cached_tokens, done.token_ids, timings.device
+        )
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,8 @@ def table(conversations: list[Conversation], title: str, synthetic: bool) -> Tab
         "answer before it, which is computed as a part of the prompt, the question, and what the template adds. "
         "Loading is from the page cache; the answers after the restart are those before it."
     ]
-    return Table(title, columns, rows, ["synthetic weights"] if synthetic else [], notes, left=0)
+    emulated = any("emulated" in one.cold.device for one in conversations)
+    return Table(title, columns, rows, engine_marks(synthetic, emulated), notes, left=0)
 
 
 def run(model: str | None, lengths: list[int], json_output: bool, markdown: bool, **engine: Any) -> int:

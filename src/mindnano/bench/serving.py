@@ -163,12 +163,15 @@ def run(
             )
         if props["model"]["synthetic"]:
             print("synthetic model: random weights; speed and memory only")
+        if props["device"]["emulated"]:
+            print("emulated NPU: its times are those of an emulation, not of a board")
         return
     print(
         json.dumps(
             {
                 "command": "bench serving",
                 "synthetic": props["model"]["synthetic"],
+                "emulated": props["device"]["emulated"],
                 "prompt_tokens": tokens,
                 "decoders": DECODERS,
                 "decode": [{"one": one, "four": four, "ratio": four / one} for one, four in rates],

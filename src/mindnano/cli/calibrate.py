@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from mindnano.cli.options import Device, Json
+from mindnano.cli.options import Cpus, Device, Json, Threads
 from mindnano.errors import MindNanoError
 
 if TYPE_CHECKING:
@@ -32,9 +32,8 @@ def calibrate(
         Device,
         Parameter(help="auto: CPU and NPU if there is one; cpu: the CPU only; rknpu: not without an NPU."),
     ] = "auto",
-    threads: Annotated[
-        int | None, Parameter(help="Threads; left out, one a core.", show_default=False)
-    ] = None,
+    threads: Threads = None,
+    cpus: Cpus = "auto",
     quick: Annotated[bool, Parameter(help="Fewer and shorter points.", negative="")] = False,
     show: Annotated[
         bool, Parameter(help="Show what was measured last, measure nothing.", negative="")
@@ -48,18 +47,15 @@ def calibrate(
     json: Json = False,
 ) -> None:
     """Measure how long attention and projections take on this machine's devices, and keep it: --device auto chooses
-    by these curves.
+    by these curves. They hold for that number of threads only.
     """
-    from mindnano import kernels
     from mindnano.cli import output
     from mindnano.device import curves
+    from mindnano.engine import cores
 
     if plot is not None:
         _check_plot(plot)
-    if threads is not None:
-        if not 1 <= threads <= 256:
-            raise MindNanoError(f"--threads: expected 1 to 256, got {threads}")
-        kernels.set_threads(threads)
+    cores.use(threads, cpus)
     npu, reason = _open(device)
     try:
         machine = curves.Machine.here(npu.runtime, npu.driver) if npu is not None else curves.Machine.here()

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 def plan(reserve: int) -> dict[str, Any]:
     """The plan by layout and format for this machine, with weights as mixed; sizes in bytes."""
-    from mindnano import kernels
     from mindnano.checkpoint import summarize
+    from mindnano.engine import cores
     from mindnano.engine.llm import DEFAULT_BLOCK, DEFAULT_CACHE
     from mindnano.engine.memory import Setup, available, report
 
     summary = summarize(data.LING_TINY, "mixed")
     setup = Setup.of(
-        summary, layout="latent", fmt="bf16", slots=1, block=DEFAULT_BLOCK, threads=kernels.threads(),
+        summary, layout="latent", fmt="bf16", slots=1, block=DEFAULT_BLOCK, threads=cores.count(),
         cache_budget=DEFAULT_CACHE,
     )  # fmt: skip
     found = report(setup, available(), reserve, formats=("bf16", "int8"))

@@ -30,11 +30,11 @@ def doctor(*, json: Json = False) -> None:
     from mindnano.engine import cores
 
     found = machine.read()
-    npu = doctor_npu.probe()
+    threads, (_, cpus) = cores.count(), cores.choose(None, "auto")
+    npu = doctor_npu.probe(threads)
     findings = diagnose(found, npu)
-    threads, cpus = cores.choose(None, "auto")
     uses = {
-        "version": __version__, "isa": kernels.isa(), "threads": threads or kernels.threads(),
+        "version": __version__, "isa": kernels.isa(), "threads": threads,
         "cpus": cores.numbers(cpus) or "any", "device": npu.uses,
     }  # fmt: skip
     if json:

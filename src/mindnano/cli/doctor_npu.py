@@ -36,7 +36,8 @@ class Probe:
         return "rknpu (emulated) or cpu, by curves" if self.emulated else "rknpu or cpu, by curves"
 
 
-def probe() -> Probe:
+def probe(threads: int | None = None) -> Probe:
+    """threads: of the engine, whose curves are looked for."""
     import psutil
 
     from mindnano.device import curves
@@ -52,7 +53,7 @@ def probe() -> Probe:
     tried = 2 * npu.PROBE_BYTES if opened.emulated else share // npu.PROBE_BYTES * npu.PROBE_BYTES
     mappable = opened.mappable(tried)
     opened.close()
-    machine = curves.Machine.here(opened.runtime, opened.driver)
+    machine = curves.Machine.here(opened.runtime, opened.driver, threads)
     calibrated = trouble = None
     try:
         calibrated = str(curves.path_for(machine)) if curves.load(machine) else None

@@ -102,10 +102,10 @@ def plan(
     json: Json = False,
 ) -> None:
     """Show what memory a model needs, by arithmetic, and whether it fits here. Reads no weights."""
-    from mindnano import kernels
     from mindnano.checkpoint import summarize
     from mindnano.cli import output
     from mindnano.device.choice import Devices
+    from mindnano.engine import cores
     from mindnano.engine.llm import DEFAULT_BLOCK
     from mindnano.engine.memory import Available, Setup, available, report
     from mindnano.engine.memory.report import CONTEXTS, FORMATS
@@ -114,11 +114,11 @@ def plan(
         raise MindNanoError("--slots and --threads: expected at least 1")
     if baseline is not None and (kv is None or kv_layout is None):
         raise MindNanoError("--baseline: belongs to one layout and format; add --kv-layout and --kv")
-    summary = summarize(model, recipe)
+    summary, count = summarize(model, recipe), cores.count(threads)
     setup = Setup.of(
         summary, layout="latent", fmt="bf16", slots=slots, block=DEFAULT_BLOCK,
-        threads=threads or kernels.threads(), cache_budget=cache_budget,
-        device=Devices.planned_bytes(device, summary.config, kv or "bf16", summary.recipe),
+        threads=count, cache_budget=cache_budget,
+        device=Devices.planned_bytes(device, summary.config, kv or "bf16", summary.recipe, count),
     )  # fmt: skip
     found = report(
         setup,

@@ -205,5 +205,5 @@ def _slots(model: str | None, engine: EngineOptions) -> int:
 
     return slots_for(
         model, engine.recipe, engine.kv_layout, engine.kv, engine.threads, engine.cache_budget, engine.ctx,
-        0 if engine.allow_tight else engine.memory_reserve, engine.device,
+        0 if engine.allow_tight else engine.memory_reserve, engine.device, engine.cpus,
     )  # fmt: skip

@@ -44,8 +44,11 @@ class Devices:
         self.npu, self.calibration, self.forced, self.reason = npu, calibration, forced, reason
 
     @classmethod
-    def open(cls, device: str, fmt: str) -> Devices:
-        """Raises MindNanoError where rknpu is asked for and can't be had."""
+    def open(cls, device: str, fmt: str, threads: int | None = None) -> Devices:
+        """threads: those whose curves count, where that isn't the pool as it is now.
+
+        Raises MindNanoError where rknpu is asked for and can't be had.
+        """
         check_device(device, fmt)
         if device == "cpu" or fmt == "fp32":
             return cls(
@@ -59,7 +62,7 @@ class Devices:
             return cls(None, None, False, str(error))
         missing = "an NPU is here; run mindnano calibrate to have it used"
         try:
-            calibration = curves.load(Machine.here(npu.runtime, npu.driver))
+            calibration = curves.load(Machine.here(npu.runtime, npu.driver, threads))
         except MindNanoError as error:
             calibration, missing = None, str(error)
         if device == "rknpu":
@@ -111,9 +114,9 @@ class Devices:
         return total
 
     @classmethod
-    def planned_bytes(cls, device: str, config: ModelConfig, fmt: str, recipe: str) -> int:
+    def planned_bytes(cls, device: str, config: ModelConfig, fmt: str, recipe: str, threads: int) -> int:
         """`memory_bytes` of what `open` would give, for a plan before anything is started."""
-        devices = cls.open(device, fmt)
+        devices = cls.open(device, fmt, threads)
         try:
             return devices.memory_bytes(config, fmt, recipe)
         finally:

@@ -84,8 +84,9 @@ class Machine(NamedTuple):
     threads: int
 
     @classmethod
-    def here(cls, runtime: str = "", driver: str = "") -> Machine:
-        return cls(machine_name(), runtime, driver, kernels.isa(), kernels.threads())
+    def here(cls, runtime: str = "", driver: str = "", threads: int | None = None) -> Machine:
+        """threads: of the engine that will use them, where that isn't the pool as it is now."""
+        return cls(machine_name(), runtime, driver, kernels.isa(), threads or kernels.threads())
 
     @property
     def key(self) -> str:

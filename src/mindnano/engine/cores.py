@@ -112,6 +112,11 @@ def use(threads: int | None = None, cpus: str = "auto") -> None:
         kernels.set_threads(count or len(usable()), list(chosen))
 
 
+def count(threads: int | None = None, cpus: str = "auto") -> int:
+    """Threads that `use` would give the pool."""
+    return choose(threads, cpus)[0] or kernels.threads()
+
+
 def _number(path: Path) -> int | None:
     try:
         text = path.read_text(encoding="ascii", errors="replace").strip()

@@ -36,6 +36,7 @@ from mindnano.engine.memory import (
     report,
 )
 from mindnano.engine.memory.guard import MemoryGuard
+from mindnano.engine.memory.heap import trim
 from mindnano.engine.params import SamplingParams
 from mindnano.engine.sampling import Sampler, TokenMask
 from mindnano.engine.scheduler import END, MESSAGE, Scheduler
@@ -200,6 +201,7 @@ class LLM:
         for name in ("_pool", "_prefixes", "_model", "_files"):
             self.__dict__.pop(name, None)
         self._devices.close()
+        trim()
 
     def read_weights(self) -> None:
         """Bring all weights into memory now, so that the first requests don't wait for the disk."""

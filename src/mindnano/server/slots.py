@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mindnano import kernels
 from mindnano.checkpoint import summarize
 from mindnano.device.choice import Devices
+from mindnano.engine import cores
 from mindnano.engine.llm import DEFAULT_BLOCK
 from mindnano.engine.memory import Available, Setup, available
 from mindnano.engine.memory.fit import largest_context
@@ -30,13 +30,13 @@ def choose_slots(setup: Setup, context: int | str, memory: Available, reserve: i
 
 def slots_for(
     model: str | None, recipe: str | None, layout: str, fmt: str, threads: int | None, cache_budget: int,
-    context: int | str, reserve: int, device: str,
+    context: int | str, reserve: int, device: str, cpus: str = "auto",
 ) -> int:  # fmt: skip
     """`choose_slots` for a model that isn't opened yet."""
-    summary = summarize(model, recipe)
+    summary, count = summarize(model, recipe), cores.count(threads, cpus)
     setup = Setup.of(
         summary, layout=layout, fmt=fmt, slots=1, block=DEFAULT_BLOCK,
-        threads=threads or kernels.threads(), cache_budget=cache_budget,
-        device=Devices.planned_bytes(device, summary.config, fmt, summary.recipe),
+        threads=count, cache_budget=cache_budget,
+        device=Devices.planned_bytes(device, summary.config, fmt, summary.recipe, count),
     )  # fmt: skip
     return choose_slots(setup, context, available(), reserve)

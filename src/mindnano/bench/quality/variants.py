@@ -26,9 +26,10 @@ class Variant:
     recipe: str | None = None
 
     def open(self, model: str | Path | None, context: int, threads: int | None) -> LLM:
+        """On the CPU, whose INT8 is the definition: what a cache costs shall not depend on who computed it."""
         return LLM(
             model, context=context, kv=self.kv_format, kv_layout=self.kv_layout, recipe=self.recipe, threads=threads,
-            prefill_block=BLOCK, cache_budget=0,
+            device="cpu", prefill_block=BLOCK, cache_budget=0,
         )  # fmt: skip
 
 

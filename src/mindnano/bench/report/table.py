@@ -62,6 +62,11 @@ class Table:
         self.print(console if console.is_terminal else Console(highlight=False, width=160))
 
 
+def engine_marks(synthetic: bool, emulated: bool) -> list[str]:
+    """What a table of one engine's figures must carry."""
+    return ["synthetic weights"] * synthetic + ["emulated device"] * emulated
+
+
 def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

@@ -64,7 +64,7 @@ def _mindnano(props: Mapping[str, Any]) -> Facts:
         model=_name(model.get("path")),
         recipe=_text(model.get("recipe")),
         synthetic=_flag(model.get("synthetic")),
-        emulated="emulated" in device["effective"] if isinstance(device.get("effective"), str) else None,
+        emulated=_flag(device.get("emulated")),
         kv_layout=_text(kv.get("layout")),
         kv_format=_text(kv.get("format")),
         device=_text(device.get("effective")),

@@ -128,6 +128,7 @@ def reuse(
     kv_layout: Annotated[KVLayout, Parameter(help="Layout of the KV cache.")] = "latent",
     threads: Threads = None,
     cpus: Cpus = "auto",
+    device: AttentionDevice = "auto",
     memory_reserve: MemoryReserve = RESERVE,
     cache_budget: CacheBudget = CACHE,
     allow_tight: AllowTight = False,
@@ -149,6 +150,7 @@ def reuse(
         kv_layout=kv_layout,
         threads=threads,
         cpus=cpus,
+        device=device,
         memory_reserve=memory_reserve,
         cache_budget=cache_budget,
         allow_tight=allow_tight,
@@ -171,10 +173,11 @@ def serving(
     rounds: Annotated[int, Parameter(help="How often each is measured.")] = 3,
     kv: Annotated[KVFormat, Parameter(help="Format of the KV cache.")] = "int8",
     threads: Threads = None,
+    device: AttentionDevice = "auto",
     json: Json = False,
 ) -> None:
     """What sharing a server costs: four answers against one, and a long prompt beside running answers."""
     from mindnano.bench.serving import run
 
-    options = ["--kv", kv] + ([] if threads is None else ["--threads", str(threads)])
+    options = ["--kv", kv, "--device", device] + ([] if threads is None else ["--threads", str(threads)])
     run(model, url, parse_size(tokens), answers, rounds, options, json)
