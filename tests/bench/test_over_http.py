@@ -256,6 +256,7 @@ def gone(process: psutil.Process, seconds: float) -> bool:
     return False
 
 
+@pytest.mark.slow  # needs a core that others leave alone
 def test_the_watch_sees_who_is_busy():
     code = "import time\nend = time.perf_counter() + 30\nwhile time.perf_counter() < end: pass"
     busy = subprocess.Popen([sys.executable, "-c", code])

@@ -78,7 +78,8 @@ class TestResponses:
         assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
         assert got["timings"]["completion_tokens"] == usage["output_tokens"]
 
-    def test_one_that_is_cut_is_incomplete(self, client):
+    def test_one_that_is_cut_is_incomplete(self, client, says):
+        says("Hello")
         got = post(client, "/v1/responses", input="Hi", max_output_tokens=1)
         assert got["status"] == "incomplete"
         assert got["incomplete_details"] == {"reason": "max_output_tokens"}
